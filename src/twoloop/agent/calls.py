@@ -47,25 +47,22 @@ def parse(text: str, harness: Harness) -> Parsed:
 
 
 def _arguments(text: str, tool: Tool) -> tuple[dict[str, str], str]:
-    arguments: dict[str, str] = {}
+    """The arguments by name, and what is wrong with them ("" when nothing is)."""
+    lines: dict[str, list[str]] = {}
     current: str | None = None
     for line in text.split("\n") if text else []:
         key, colon, value = line.partition(":")
-        if colon and key in tool.parameters and key not in arguments and _follows(key, current, tool):
+        if colon and key in tool.parameters and key not in lines and _follows(key, current, tool):
             current = key
-            arguments[key] = value.strip()
-        elif current is None:
-            if line.strip():
-                return arguments, f"expected one of {', '.join(tool.parameters) or 'no arguments'}, got {line.strip()!r}"
-        else:
-            arguments[current] = f"{arguments[current]}\n{line}" if arguments[current] else _first(line)
+            lines[key] = [value.strip()] if value.strip() else []
+        elif current is not None:
+            lines[current].append(line)
+        elif line.strip():
+            expected = ", ".join(tool.parameters) or "no arguments"
+            return {}, f"expected {expected}, got {line.strip()[:40]!r}"
+    arguments = {key: "\n".join(value) for key, value in lines.items()}
     missing = [p for p in tool.parameters if p not in arguments and p not in OPTIONAL.get(tool.action, ())]
     return arguments, f"missing argument {missing[0]!r}" if missing else ""
-
-
-def _first(line: str) -> str:
-    """First line of a block; an empty one still counts, so it is kept as a line end."""
-    return line or "\n"
 
 
 def _follows(key: str, current: str | None, tool: Tool) -> bool:

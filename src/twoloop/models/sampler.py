@@ -30,7 +30,7 @@ class TorchSampler:
         dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         self._shape = Shape(config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, dim)
         self._scale = dim**-0.5
-        self._model, self._version, self._batch, self._max_context = model, policy_version, batch, max_context
+        self.model, self._version, self._batch, self._max_context = model, policy_version, batch, max_context
         self.clear()
 
     @property
@@ -108,10 +108,10 @@ class TorchSampler:
         self._arena.reserve(max(len(row.tail) for row in rows) + 1)
         attend = DecodeAttention(rows, self._arena, self._scale)
         positions = torch.tensor([len(row) for row in rows])
-        hidden = hidden_states(self._model, torch.tensor(tokens), positions, attend)
+        hidden = hidden_states(self.model, torch.tensor(tokens), positions, attend)
         for row, token in zip(rows, tokens, strict=True):
             row.tail.append(token)
-        logits: Tensor = self._model.get_output_embeddings()(hidden)
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
         return logits
 
     # -- rows and prefixes -------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class TorchSampler:
 
     def _prefill(self, jobs: list[Prefill], flat: list[int], positions: list[int]) -> None:
         if jobs:
-            hidden_states(self._model, torch.tensor(flat), torch.tensor(positions), PrefillAttention(jobs))
+            hidden_states(self.model, torch.tensor(flat), torch.tensor(positions), PrefillAttention(jobs))
 
     def _arrange(self, rows: list[Row], active: list[int]) -> list[int]:
         """Move the active rows to slots 0..A-1, rows of one prefix side by side. Returns them in slot order."""
@@ -245,8 +245,8 @@ class TorchSampler:
     @torch.inference_mode()
     def logprobs(self, sequences: Sequence[Sequence[int]], last_n: Sequence[int]) -> list[list[float]]:
         packing = pack(sequences)
-        hidden = hidden_states(self._model, packing.tokens(), packing.positions(), PackedAttention(packing))
-        head = self._model.get_output_embeddings()
+        hidden = hidden_states(self.model, packing.tokens(), packing.positions(), PackedAttention(packing))
+        head = self.model.get_output_embeddings()
         result = []
         for tokens, flat, last in zip(sequences, packing.flat, last_n, strict=True):
             if last >= len(tokens):

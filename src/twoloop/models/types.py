@@ -64,6 +64,10 @@ class Renderer(Protocol):
         """What must follow sampled tokens to close the assistant's message (e.g. the end mark when it was cut)."""
         ...
 
+    def turn(self, text: str) -> list[int]:
+        """The tokens of an assistant's message as a sampler would have drawn them, end mark included."""
+        ...
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of sampled tokens without control marks."""
         ...

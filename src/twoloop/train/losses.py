@@ -1,0 +1,51 @@
+"""Objectives on one chunk of positions. Everything is in nats and fp32; B positions, V vocabulary entries, K of top-k.
+
+`policy_gradient` is the form that the Composer 2 report describes (arXiv 2603.24477): advantage = reward − group mean,
+no division by the standard deviation, no length normalisation, a detached and capped importance ratio, and a k1 KL.
+`hint_kl` is on-policy distillation toward the same model reading a hint (SDPO, arXiv 2601.20802; SDFT, 2601.19897),
+restricted to the sampled tokens of one turn.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def next_token(logp: Tensor, weights: Tensor) -> Tensor:
+    """−Σ w · log p(token). `logp` (B,) of the target tokens."""
+    return -(weights * logp).sum()
+
+
+def policy_gradient(logp: Tensor, sampler_logp: Tensor, advantages: Tensor, weights: Tensor, cap: float) -> Tensor:
+    """−Σ w · min(r, cap) · A · log π with r = exp(log π − log π_sampler), detached. All (B,)."""
+    ratio = (logp.detach() - sampler_logp).exp().clamp(max=cap)
+    return -(weights * ratio * advantages * logp).sum()
+
+
+def k1_penalised(advantages: Tensor, logp: Tensor, reference_logp: Tensor, weight: float) -> Tensor:
+    """Advantages less the k1 estimate of KL(π ‖ reference), log π − log ref on the sampled token, detached.
+
+    k1 is unbiased and its variance stays bounded where k3's explodes once the policies part.
+    """
+    return advantages - weight * (logp.detach() - reference_logp)
+
+
+def hint_kl(student: Tensor, teacher: Tensor, top_k: int, direction: str) -> Tensor:
+    """KL between the hinted teacher and the student at each position (B,), over the student's top-k tokens plus one
+    bucket for all the rest. `student` and `teacher` are log-probabilities (B, V); the teacher carries no gradient.
+
+    "forward" is KL(teacher ‖ student), "reverse" KL(student ‖ teacher). With top_k >= V it is the exact divergence.
+    """
+    teacher = teacher.detach()
+    if top_k < student.shape[1]:
+        index = student.detach().topk(top_k, dim=-1).indices
+        student, teacher = _with_tail(student.gather(1, index)), _with_tail(teacher.gather(1, index))
+    left, right = (teacher, student) if direction == "forward" else (student, teacher)
+    return (left.exp() * (left - right)).sum(-1)
+
+
+def _with_tail(logp: Tensor) -> Tensor:
+    """Append the log of what is left of 1: (B, K) -> (B, K + 1)."""
+    total = torch.logsumexp(logp, -1, keepdim=True).clamp(max=-1e-7)
+    return torch.cat([logp, torch.log(-torch.expm1(total))], dim=-1)

@@ -1,0 +1,167 @@
+"""Scripted sessions for the seed checkpoint: how an agent that knows its tools would have worked.
+
+The code comes from the standard library of the running Python, whose short documented functions are stubbed as tasks
+stub them, so the seed has never seen a task. Three kinds of session are mixed, so that the model both *remembers* tools
+and *reads* about them:
+
+- plain: the default tools, not listed anywhere;
+- listed: tools of invented names, listed in the system prompt;
+- hinted: tools of invented names, listed in a hint before one turn; only that turn is learned.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from twoloop.agent.calls import write
+from twoloop.agent.products import DEFAULT_NAMES, RENAMED, harness, product
+from twoloop.agent.session import prompt_tokens
+from twoloop.agent.types import Action, Harness
+from twoloop.models.types import Renderer
+from twoloop.records import Datum
+from twoloop.train.hints import available_tools
+
+MAX_BODY_LINES, MAX_SOURCE = 6, 700  # lines; characters of signature and docstring
+_STEMS = "edit alter swap change write test try verify run list walk show open load store put end close quit note".split()
+_PARTS = "file text code repo fs doc buf item node work unit box".split()
+
+
+@dataclass(frozen=True)
+class Function:
+    """A documented function cut out of its module: `head` is signature and docstring, `body` what follows, dedented."""
+
+    path: str
+    name: str
+    head: str
+    body: str
+
+
+def harvest(root: Path | None = None) -> list[Function]:
+    """Short documented functions of the standard library, in a fixed order."""
+    root = root or Path(sysconfig.get_paths()["stdlib"])
+    found: list[Function] = []
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if {"test", "tests", "site-packages", "idlelib", "lib2to3", "__pycache__"} & set(relative.parts):
+            continue
+        found.extend(_functions(path, relative.as_posix()))
+    return found
+
+
+def _functions(path: Path, relative: str) -> Iterator[Function]:
+    try:
+        source = path.read_text("utf-8")
+        tree = ast.parse(source)
+    except (SyntaxError, UnicodeDecodeError):
+        return
+    lines = source.split("\n")
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or not ast.get_docstring(node):
+            continue
+        rest = node.body[1:]
+        if not rest or node.decorator_list:
+            continue
+        head = "\n".join(lines[node.lineno - 1 : rest[0].lineno - 1])
+        body = textwrap.dedent("\n".join(lines[rest[0].lineno - 1 : node.end_lineno]))
+        short = len(body.split("\n")) <= MAX_BODY_LINES and len(head) <= MAX_SOURCE
+        if short and "import " not in body and "\t" not in body:
+            yield Function(relative, node.name, head.rstrip(), body)
+
+
+class Scripts:
+    """An endless, seeded stream of training rows."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        instruction: Callable[[list[Function]], str],
+        functions: list[Function],
+        seed: int,
+    ) -> None:
+        self._renderer, self._instruction, self._functions = renderer, instruction, functions
+        self._random = random.Random(seed)
+
+    def row(self) -> Datum:
+        kind = self._random.choices(("plain", "listed", "hinted"), (0.4, 0.25, 0.35))[0]
+        functions = [self._random.choice(self._functions)]
+        if self._random.random() < 0.15:
+            functions.append(self._random.choice([f for f in self._functions if f != functions[0]]))
+        if kind == "plain":
+            return self._session(product("default"), functions, hinted=False)
+        invented = harness("invented", self._names(), list_tools=kind == "listed")
+        return self._session(invented, functions, hinted=kind == "hinted")
+
+    def _names(self) -> dict[Action, str]:
+        """New names for all tools, in a new order; never those of a product that is measured later."""
+        taken = set(RENAMED.values()) | set(DEFAULT_NAMES.values())
+        names: dict[Action, str] = {}
+        for action in self._random.sample(list(DEFAULT_NAMES), len(DEFAULT_NAMES)):
+            name = ""
+            while not name or name in taken:
+                stem, part = self._random.choice(_STEMS), self._random.choice(_PARTS)
+                name = self._random.choice((stem, part, f"{stem}_{part}", f"{part}_{stem}", stem + part))
+            taken.add(name)
+            names[action] = name
+        return names
+
+    def _calls(self, product: Harness, functions: list[Function]) -> list[tuple[str, str]]:
+        """(call, observation) of the whole session."""
+        calls = []
+        if self._random.random() < 0.1:
+            path = functions[0].path
+            calls.append((write(product.named("list_files"), {"path": "."}), "\n".join(f.path for f in functions)))
+            calls.append((write(product.named("read_file"), {"path": path}), functions[0].head))
+        for function in functions:
+            arguments = {"path": function.path, "old": stub(function.name), "new": function.body}
+            text = write(product.named("replace_in_file"), arguments)
+            calls.append((text if "new:\n" in text else text.replace("\nnew: ", "\nnew:\n"), "ok"))
+        failed = self._random.choice((0, 0, 0, self._random.randint(1, 9)))
+        calls.append((write(product.named("run_tests"), {}), f"{self._random.randint(1, 20)} passed, {failed} failed"))
+        calls.append((write(product.named("finish"), {"message": "Done." if not failed else "Tests fail."}), ""))
+        return calls
+
+    def _session(self, product: Harness, functions: list[Function], *, hinted: bool) -> Datum:
+        render = self._renderer
+        tokens = prompt_tokens(render, product, self._instruction(functions))
+        mask = [0.0] * len(tokens)
+        calls = self._calls(product, functions)
+        learned = self._random.randrange(len(calls)) if hinted else None
+        for i, (call, observation) in enumerate(calls):
+            if i == learned:
+                for _ in range(self._random.choice((0, 0, 1, 2))):
+                    add(tokens, mask, render.generation_prompt() + self._mistake(call), 0.0)
+                hint = render.message("user", available_tools(product))
+                add(tokens, mask, hint, 0.0)
+            add(tokens, mask, render.generation_prompt(), 0.0)
+            add(tokens, mask, render.turn(call), 1.0 if learned in (None, i) else 0.0)
+            if i == learned or i == len(calls) - 1:
+                break
+            add(tokens, mask, render.after_turn(tokens[-1:]), 0.0)
+            add(tokens, mask, render.message("tool", observation), 0.0)
+        return Datum(tuple(tokens), tuple(mask))
+
+    def _mistake(self, call: str) -> list[int]:
+        """The same call under a default tool's name and what the harness answers: context, never learned."""
+        wrong = self._random.choice(list(DEFAULT_NAMES.values()))
+        _, _, rest = call.partition("\n")
+        text = f"{wrong}\n{rest}" if rest else wrong
+        answer = self._renderer.message("tool", f"error: unknown tool: there is no tool {wrong!r}")
+        sampled = self._renderer.turn(text)
+        return sampled + self._renderer.after_turn(sampled) + answer
+
+
+def add(tokens: list[int], mask: list[float], new: list[int], weight: float) -> None:
+    tokens.extend(new)
+    mask.extend([weight] * len(new))
+
+
+def stub(name: str) -> str:
+    """The body that stands in for a deleted one; unique in its file, so that an edit can name it."""
+    return f'raise NotImplementedError("{name}")'
+
