@@ -7,7 +7,7 @@ causal model whose attention goes through the library's attention registry can r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -105,18 +105,27 @@ def _grow(
     packing: Packing, rows: Sequence[Sequence[int]], members: list[int], depth: int, parent: int, min_shared: int
 ) -> None:
     """Add the segments of `members`, which all share their first `depth` tokens (held by `parent`)."""
-    families: dict[int, list[int]] = {}
-    for row in members:
-        if len(rows[row]) > depth:
-            families.setdefault(rows[row][depth], []).append(row)
-    for family in families.values():
-        shared = depth + _common([rows[r][depth:] for r in family])
-        if len(family) > 1 and shared - depth >= min_shared:
-            index = _add(packing, rows[family[0]][depth:shared], depth, parent, family)
+    for family in _families(rows, [r for r in members if len(rows[r]) > depth], depth, depth, min_shared):
+        shared = _common([rows[r] for r in family])
+        index = _add(packing, rows[family[0]][depth:shared], depth, parent, family)
+        if len(family) > 1:
             _grow(packing, rows, family, shared, index, min_shared)
-        else:
-            for row in family:
-                _add(packing, rows[row][depth:], depth, parent, [row])
+
+
+def _families(
+    rows: Sequence[Sequence[int]], members: list[int], depth: int, at: int, min_shared: int
+) -> Iterator[list[int]]:
+    """Split rows that agree up to `at` into largest sets that share at least `min_shared` tokens after `depth`."""
+    parts: dict[int, list[int]] = {}
+    for row in members:
+        parts.setdefault(rows[row][at], []).append(row)
+    for part in parts.values():
+        shared = _common([rows[r] for r in part])
+        if len(part) == 1 or shared - depth >= min_shared:
+            yield part
+            continue
+        yield from ([r] for r in part if len(rows[r]) == shared)
+        yield from _families(rows, [r for r in part if len(rows[r]) > shared], depth, shared, min_shared)
 
 
 def _add(packing: Packing, tokens: Sequence[int], position: int, parent: int, rows: list[int]) -> int:

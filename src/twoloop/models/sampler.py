@@ -127,7 +127,9 @@ class TorchSampler:
             claimed.append(best)
         fresh = {p[:-1] for p, row in zip(prompts, claimed, strict=True) if row is None}
         prefixes = self._prefixes_for(sorted(fresh))
-        self._rows = [row for row in claimed if row is not None] + sorted(free, key=lambda r: r.used)
+        for row in claimed:
+            if row is not None:
+                row.used = self._clock  # before new rows look for an idle one to evict
         rows = [
             row if row is not None else self._new_row(prefixes[prompt[:-1]])
             for prompt, row in zip(prompts, claimed, strict=True)

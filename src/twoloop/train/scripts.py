@@ -27,9 +27,17 @@ from twoloop.models.types import Renderer
 from twoloop.records import Datum
 from twoloop.train.hints import available_tools
 
-MAX_BODY_LINES, MAX_SOURCE = 6, 700  # lines; characters of signature and docstring
-_STEMS = "edit alter swap change write test try verify run list walk show open load store put end close quit note".split()
-_PARTS = "file text code repo fs doc buf item node work unit box".split()
+MAX_BODY_LINES, MAX_SOURCE = 5, 450  # lines; characters of signature and docstring
+_NAMES: dict[Action, str] = {  # what other products call these tools; none of these is measured later
+    "list_files": "ls dir list files glob list_dir walk listing show_files find_files browse",
+    "read_file": "cat open read show load print_file get_file read_text fetch display open_file",
+    "write_file": "write put create store new_file write_text create_file dump overwrite put_file",
+    "replace_in_file": "edit swap alter change modify update fix_text edit_file str_replace substitute apply_edit rewrite",
+    "run_tests": "test verify pytest run_suite run_checks try_it execute_tests validate test_all unittest",
+    "finish": "done end close stop exit complete quit final_answer finalize end_session",
+}
+_AFFIXES = ("repo_{}", "fs_{}", "{}_tool", "{}2", "do_{}", "code_{}", "{}_now", "my_{}")
+STRUCTURE, CODE = 1.0, 0.3  # loss weight of a call's frame, and of the code in it, which is far harder to predict
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class Scripts:
         self._random = random.Random(seed)
 
     def row(self) -> Datum:
-        kind = self._random.choices(("plain", "listed", "hinted"), (0.4, 0.25, 0.35))[0]
+        kind = self._random.choices(("plain", "listed", "hinted"), (0.35, 0.25, 0.4))[0]
         functions = [self._random.choice(self._functions)]
         if self._random.random() < 0.15:
             functions.append(self._random.choice([f for f in self._functions if f != functions[0]]))
@@ -98,14 +106,15 @@ class Scripts:
         return self._session(invented, functions, hinted=kind == "hinted")
 
     def _names(self) -> dict[Action, str]:
-        """New names for all tools, in a new order; never those of a product that is measured later."""
+        """New names for all tools; never those of a product that is measured later."""
         taken = set(RENAMED.values()) | set(DEFAULT_NAMES.values())
         names: dict[Action, str] = {}
-        for action in self._random.sample(list(DEFAULT_NAMES), len(DEFAULT_NAMES)):
+        for action in DEFAULT_NAMES:
             name = ""
             while not name or name in taken:
-                stem, part = self._random.choice(_STEMS), self._random.choice(_PARTS)
-                name = self._random.choice((stem, part, f"{stem}_{part}", f"{part}_{stem}", stem + part))
+                name = self._random.choice(_NAMES[action].split())
+                if self._random.random() < 0.4:
+                    name = self._random.choice(_AFFIXES).format(name)
             taken.add(name)
             names[action] = name
         return names
@@ -134,21 +143,30 @@ class Scripts:
         learned = self._random.randrange(len(calls)) if hinted else None
         for i, (call, observation) in enumerate(calls):
             if i == learned:
+                action = next(tool.action for tool in product.tools if tool.name == call.partition("\n")[0])
                 for _ in range(self._random.choice((0, 0, 1, 2))):
-                    add(tokens, mask, render.generation_prompt() + self._mistake(call), 0.0)
+                    add(tokens, mask, render.generation_prompt() + self._mistake(call, action), 0.0)
                 hint = render.message("user", available_tools(product))
                 add(tokens, mask, hint, 0.0)
             add(tokens, mask, render.generation_prompt(), 0.0)
-            add(tokens, mask, render.turn(call), 1.0 if learned in (None, i) else 0.0)
+            self._say(tokens, mask, call, learned in (None, i))
             if i == learned or i == len(calls) - 1:
                 break
             add(tokens, mask, render.after_turn(tokens[-1:]), 0.0)
             add(tokens, mask, render.message("tool", observation), 0.0)
         return Datum(tuple(tokens), tuple(mask))
 
-    def _mistake(self, call: str) -> list[int]:
-        """The same call under a default tool's name and what the harness answers: context, never learned."""
-        wrong = self._random.choice(list(DEFAULT_NAMES.values()))
+    def _say(self, tokens: list[int], mask: list[float], call: str, learned: bool) -> None:
+        """The agent's message. Its tokens are the whole text's, so the weights follow the length of the frame."""
+        said = self._renderer.turn(call)
+        frame = len(self._renderer.turn(call.partition("new:\n")[0])) - 1
+        weights = [STRUCTURE if i < frame or i == len(said) - 1 else CODE for i in range(len(said))]
+        tokens.extend(said)
+        mask.extend(weights if learned else [0.0] * len(said))
+
+    def _mistake(self, call: str, action: Action) -> list[int]:
+        """The same call under the default tool's name and what the harness answers: context, never learned."""
+        wrong = DEFAULT_NAMES[action]
         _, _, rest = call.partition("\n")
         text = f"{wrong}\n{rest}" if rest else wrong
         answer = self._renderer.message("tool", f"error: unknown tool: there is no tool {wrong!r}")

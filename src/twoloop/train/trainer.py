@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from twoloop.errors import TrainError
 from twoloop.models.packed import PackedAttention, hidden_states, pack
-from twoloop.records import Datum
+from twoloop.records import Checkpoint, Datum, now
 from twoloop.train import losses
 from twoloop.train.types import LossConfig, OptimStats, StepStats
 from twoloop.train.weights import TeacherKind, Weights
@@ -140,6 +140,11 @@ class LocalTrainer:
         self.weights.load(load_file(folder / "teacher.safetensors"), teacher=True)
         self._optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
         self._version = json.loads((folder / "trainer.json").read_text())["policy_version"]
+
+    def publish(self, name: str, folder: Path, *, base: Path, parent: str | None, recipe: str, data: str) -> Checkpoint:
+        path, digest = self.weights.write(folder, name)
+        model, adapter = (str(base), str(path)) if path.is_file() else (str(path), "")
+        return Checkpoint(name, model, adapter, parent, recipe, data, digest, self._version, now())
 
     # -- one packed batch --------------------------------------------------------------------------------------------
 

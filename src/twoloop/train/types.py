@@ -65,6 +65,6 @@ class Trainer(Protocol):
 
     def load_state(self, folder: Path) -> None: ...
 
-    def publish(self, name: str, folder: Path, *, parent: str | None, recipe: str, data: str) -> Checkpoint:
+    def publish(self, name: str, folder: Path, *, base: Path, parent: str | None, recipe: str, data: str) -> Checkpoint:
         """Freeze the current weights under an immutable name."""
         ...

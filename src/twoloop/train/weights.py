@@ -4,8 +4,10 @@ exponential moving average, or the live policy itself."""
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, Protocol
 
 import torch
@@ -14,6 +16,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from twoloop.errors import TrainError
+from twoloop.models.checkpoints import hash_folder, merge_adapter, write_adapter
 
 TeacherKind = Literal["frozen", "ema", "live"]
 _POLICY, _TEACHER = "policy", "teacher"
@@ -47,6 +50,10 @@ class Weights(Protocol):
         """Write the policy's effective weights into a plain copy of the base model."""
         ...
 
+    def write(self, folder: Path, name: str) -> tuple[Path, str]:
+        """Store the policy: an adapter file, or a model folder when all weights are trained. (path, sha256)"""
+        ...
+
 
 class LoraWeights:
     """Two adapters on one frozen model, "policy" and "teacher", so that the teacher costs no second model."""
@@ -61,6 +68,7 @@ class LoraWeights:
             inject_adapter_in_model(config, model, adapter_name=_POLICY)
         inject_adapter_in_model(config, model, adapter_name=_TEACHER)
         self._model = model
+        self.scale = config.lora_alpha / rank
         self._layers = {n: m for n, m in model.named_modules() if isinstance(m, LoraLayer)}
         self._activate(_POLICY)
         self.load(self.state(), teacher=True)
@@ -115,7 +123,12 @@ class LoraWeights:
     def merge_into(self, target: nn.Module) -> None:
         modules = dict(target.named_modules())
         for name, layer in self._layers.items():
-            modules[name].weight.copy_(layer.base_layer.weight + layer.get_delta_weight(_POLICY))  # type: ignore
+            modules[name].weight.copy_(layer.base_layer.weight)  # type: ignore[operator]
+        merge_adapter(target, self.state(), self.scale)
+
+    def write(self, folder: Path, name: str) -> tuple[Path, str]:
+        path = folder / f"{name}.safetensors"
+        return path, write_adapter(path, self.state(), self.scale)
 
 
 class FullWeights:
@@ -155,6 +168,13 @@ class FullWeights:
     @torch.no_grad()
     def merge_into(self, target: nn.Module) -> None:
         copy_state(self.state(), dict(target.named_parameters()))
+
+    def write(self, folder: Path, name: str) -> tuple[Path, str]:
+        path = folder / name
+        aside = folder / f"{name}.part"
+        self._model.save_pretrained(aside)  # type: ignore[operator]
+        os.replace(aside, path)
+        return path, hash_folder(path)
 
 
 def linear_names(model: nn.Module) -> list[str]:
