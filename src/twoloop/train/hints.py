@@ -5,7 +5,7 @@ Deterministic templates, one for each kind of report. A hint carries what the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 from twoloop.agent.products import tool_list
@@ -14,7 +14,7 @@ from twoloop.models.types import Renderer
 from twoloop.records import HintSpan, Trajectory
 
 HintKind = Literal["right", "irrelevant"]
-Flag = Callable[[Trajectory], Sequence[int]]  # indices of the turns to hint
+HintTurns = Literal["decisive", "failed", "all"]
 
 
 def available_tools(harness: Harness) -> str:
@@ -48,14 +48,20 @@ def hint_for(kind: str, harness: Harness, which: HintKind = "right") -> str | No
     return template(harness) if template else None
 
 
-def flagged_turns(trajectory: Trajectory, kind: str, *, always_first: bool = True) -> list[int]:
-    """Turns whose call failed in this way, and the first turn of every session when `always_first`.
+def flagged_turns(trajectory: Trajectory, kind: str, which: HintTurns = "decisive") -> list[int]:
+    """Which turns of a session get the hint.
 
-    The first turn is where a session's fate is decided; hinting it even after it has gone right keeps the pull of the
-    teacher steady, where hinting failures alone was measured to forget.
+    "decisive": the first turn, and the first that failed in this way if that is a later one. What follows a failure is
+    conditioned on it and costs as much again for little; the first turn is hinted even after it has gone right, since
+    hinting failures alone was measured to forget. "failed": every failed turn. "all": every turn.
     """
-    failed = [i for i, turn in enumerate(trajectory.turns) if turn.error == kind]
-    return sorted({*failed, *([0] if always_first and trajectory.turns else [])})
+    turns = trajectory.turns
+    failed = [i for i, turn in enumerate(turns) if turn.error == kind]
+    if which == "all":
+        return list(range(len(turns)))
+    if which == "failed":
+        return failed
+    return sorted({0, *failed[:1]}) if turns else []
 
 
 def splice(trajectory: Trajectory, turn: int, text: str, renderer: Renderer) -> HintSpan:

@@ -14,7 +14,7 @@ from twoloop.errors import TrainError
 from twoloop.models.sampler import TorchSampler
 from twoloop.models.types import Renderer
 from twoloop.records import Datum, HintSpan, Task, Trajectory
-from twoloop.train.hints import HintKind, flagged_turns, hint_for, splice
+from twoloop.train.hints import HintKind, HintTurns, flagged_turns, hint_for, splice
 from twoloop.train.trainer import LocalTrainer
 from twoloop.train.types import LossConfig
 
@@ -34,7 +34,7 @@ class ClimbConfig:
     warmup: int = 2  # steps
     hint_weight: float = 1.0
     hint_final: float = 1.0  # λ is moved linearly from hint_weight to this over the steps
-    hint_turns: Literal["failed", "first", "all"] = "first"
+    hint_turns: HintTurns = "decisive"
     failed_call_penalty: float = 0.2  # auxiliary reward: −penalty × share of failed calls
     max_sampler_gap: float = 0.05  # nats; above it sampler and trainer are not the same policy
     workers: int = 2
@@ -194,11 +194,8 @@ def to_data(
 
 
 def _hints(session: Trajectory, text: str, renderer: Renderer, config: ClimbConfig) -> tuple[HintSpan, ...]:
-    if config.hint_turns == "all":
-        turns = list(range(len(session.turns)))
-    else:
-        turns = flagged_turns(session, config.kind, always_first=config.hint_turns == "first")
-    return tuple(splice(session, turn, text, renderer) for turn in turns if session.turns[turn].end > session.turns[turn].start)
+    turns = flagged_turns(session, config.kind, config.hint_turns)
+    return tuple(splice(session, turn, text, renderer) for turn in turns)
 
 
 def _datum(session: Trajectory, advantage: float, hints: tuple[HintSpan, ...]) -> Datum:
