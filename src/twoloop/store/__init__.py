@@ -1,1 +1,5 @@
-"""TODO(room)."""
+"""The record of a workspace: tables, blobs, checkpoints, lineage."""
+
+from twoloop.store.store import Store
+
+__all__ = ["Store"]

@@ -1,0 +1,233 @@
+"""The record: events, trajectories, checkpoints, verdicts and lineage in one SQLite file, big things in blobs.
+
+A write that has returned is on disk (WAL, synchronous=FULL). Every write may be repeated without harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, Text, create_engine, event, func, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import SQLAlchemyError
+
+from twoloop.errors import StoreError
+from twoloop.records import Checkpoint, Event, Lineage, Trajectory, Verdict, now
+from twoloop.store import codec
+from twoloop.store.blobs import Blobs
+
+_META = MetaData()
+_EVENTS = Table(
+    "events",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("idem_key", String, unique=True, nullable=False),
+    Column("ts", String, nullable=False),
+    Column("kind", String, nullable=False, index=True),
+    Column("session", String, nullable=False, index=True),
+    Column("document", Text, nullable=False),
+)
+_TRAJECTORIES = Table(
+    "trajectories",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("phase", String, nullable=False, index=True),  # e.g. "TURN/dogfood"
+    Column("task", String, nullable=False),
+    Column("cluster", String, nullable=False),
+    Column("checkpoint", String, nullable=False),
+    Column("reward_status", String, nullable=False),
+    Column("reward", Float),
+    Column("blob", String, nullable=False),
+)
+_CHECKPOINTS = Table(
+    "checkpoints",
+    _META,
+    Column("name", String, primary_key=True),
+    Column("document", Text, nullable=False),
+)
+_SERVING = Table(
+    "serving",
+    _META,
+    Column("number", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("ts", String, nullable=False),
+)
+_VERDICTS = Table(
+    "verdicts",
+    _META,
+    Column("turn", String, primary_key=True),
+    Column("decision", String, nullable=False),
+    Column("document", Text, nullable=False),
+)
+_LINEAGE = Table(
+    "lineage",
+    _META,
+    Column("source", String, primary_key=True),
+    Column("destination", String, primary_key=True),
+    Column("relation", String, primary_key=True),
+)
+
+
+class Store:
+    """One workspace's record. Open it with `Store.open`; threads may share it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = Blobs(root / "blobs")
+        self._engine = create_engine(f"sqlite:///{root / 'record.sqlite'}", connect_args={"timeout": 30})
+        event.listen(self._engine, "connect", _pragmas)
+
+    @classmethod
+    def open(cls, root: Path) -> Store:
+        """Open or create. Raises StoreError when the place cannot be written or holds something else."""
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            store = cls(root)
+            with _explained("open the record"):
+                _META.create_all(store._engine)
+        except OSError as problem:
+            raise StoreError(
+                f"cannot open the record in {root}: {problem}", fix="Choose a folder that can be written (--workspace)."
+            ) from problem
+        return store
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def add_events(self, events: Sequence[Event]) -> int:
+        """Append; an idem_key that is there already is left alone. Returns how many were new."""
+        with self._write("store feedback") as connection:
+            added = 0
+            for item in events:
+                row = {"id": item.id, "idem_key": item.idem_key, "ts": item.ts, "kind": item.kind, "session": item.session}
+                statement = insert(_EVENTS).values(**row, document=codec.event_to_json(item))
+                added += connection.execute(statement.on_conflict_do_nothing()).rowcount
+        return added
+
+    def events(self, *, sessions: Sequence[str] | None = None, kind: str | None = None) -> list[Event]:
+        """In order of arrival."""
+        query = select(_EVENTS.c.document).order_by(_EVENTS.c.ts, _EVENTS.c.id)
+        if kind is not None:
+            query = query.where(_EVENTS.c.kind == kind)
+        found = [codec.event_from_json(text) for text in self._column(query)]
+        wanted = None if sessions is None else set(sessions)
+        return [e for e in found if wanted is None or e.session in wanted]
+
+    # -- trajectories ------------------------------------------------------------------------------------------------
+
+    def add_trajectories(self, trajectories: Sequence[Trajectory], phase: str) -> None:
+        rows = [
+            {
+                "id": t.id,
+                "phase": phase,
+                "task": t.task_id,
+                "cluster": t.cluster,
+                "checkpoint": t.checkpoint,
+                "reward_status": t.reward.status,
+                "reward": t.reward.value,
+                "blob": self.blobs.put(codec.trajectory_to_json(t).encode()),
+            }
+            for t in trajectories
+        ]
+        with self._write("store sessions") as connection:
+            for row in rows:
+                connection.execute(insert(_TRAJECTORIES).values(**row).on_conflict_do_nothing())
+
+    def trajectories(self, phase: str) -> list[Trajectory]:
+        blobs = self._column(select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.phase == phase).order_by(_TRAJECTORIES.c.id))
+        return [codec.trajectory_from_json(self.blobs.get(blob).decode()) for blob in blobs]
+
+    def trajectory(self, session: str) -> Trajectory | None:
+        blobs = self._column(select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.id == session))
+        return codec.trajectory_from_json(self.blobs.get(blobs[0]).decode()) if blobs else None
+
+    def has_session(self, session: str) -> bool:
+        return bool(self._column(select(_TRAJECTORIES.c.id).where(_TRAJECTORIES.c.id == session)))
+
+    # -- checkpoints and verdicts ------------------------------------------------------------------------------------
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """A name is given once: a second checkpoint of that name with other weights is refused."""
+        there = self.checkpoint(checkpoint.name)
+        if there is not None and there.weights != checkpoint.weights:
+            raise StoreError(f"checkpoint {checkpoint.name} exists with other weights", fix="Choose another name.")
+        with self._write("store a checkpoint") as connection:
+            values = {"name": checkpoint.name, "document": codec.checkpoint_to_json(checkpoint)}
+            connection.execute(insert(_CHECKPOINTS).values(**values).on_conflict_do_nothing())
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        found = self._column(select(_CHECKPOINTS.c.document).where(_CHECKPOINTS.c.name == name))
+        return codec.checkpoint_from_json(found[0]) if found else None
+
+    def checkpoints(self) -> list[Checkpoint]:
+        return [codec.checkpoint_from_json(text) for text in self._column(select(_CHECKPOINTS.c.document))]
+
+    def set_serving(self, name: str) -> None:
+        """Serve a checkpoint from now on. Setting the one that is served changes nothing."""
+        current = self.serving()
+        if current is not None and current.name == name:
+            return
+        with self._write("change the serving checkpoint") as connection:
+            connection.execute(insert(_SERVING).values(name=name, ts=now()))
+
+    def serving(self) -> Checkpoint | None:
+        names = self._column(select(_SERVING.c.name).order_by(_SERVING.c.number.desc()).limit(1))
+        return self.checkpoint(names[0]) if names else None
+
+    def add_verdict(self, turn: str, verdict: Verdict) -> None:
+        values = {"turn": turn, "decision": verdict.decision, "document": json.dumps(asdict(verdict))}
+        with self._write("store a verdict") as connection:
+            connection.execute(insert(_VERDICTS).values(**values).on_conflict_do_nothing())
+
+    def verdict(self, turn: str) -> dict[str, Any] | None:
+        found = self._column(select(_VERDICTS.c.document).where(_VERDICTS.c.turn == turn))
+        return json.loads(found[0]) if found else None
+
+    # -- lineage -----------------------------------------------------------------------------------------------------
+
+    def add_lineage(self, rows: Sequence[Lineage]) -> None:
+        with self._write("store lineage") as connection:
+            for row in rows:
+                connection.execute(insert(_LINEAGE).values(**asdict(row)).on_conflict_do_nothing())
+
+    def parents(self, noun: str) -> list[Lineage]:
+        query = select(_LINEAGE).where(_LINEAGE.c.destination == noun).order_by(_LINEAGE.c.relation, _LINEAGE.c.source)
+        with _explained("read lineage"), self._engine.connect() as connection:
+            return [Lineage(**row._mapping) for row in connection.execute(query)]
+
+    def count(self, what: str) -> int:
+        """Rows of a table, by its name."""
+        with _explained("count"), self._engine.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(_META.tables[what])).scalar_one())
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _column(self, query: Any) -> list[str]:
+        with _explained("read the record"), self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    @contextmanager
+    def _write(self, what: str) -> Iterator[Connection]:
+        with _explained(what), self._engine.begin() as connection:
+            yield connection
+
+
+def _pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as problem:
+        reason = str(getattr(problem, "orig", problem))
+        fix = "Free some disk space." if "full" in reason else "Check that the workspace folder is whole and writable."
+        raise StoreError(f"could not {what}: {reason}", fix=fix) from problem
