@@ -13,10 +13,10 @@ from twoloop.agent.tools import Observation, run_tool
 from twoloop.agent.types import Environment, Harness
 from twoloop.errors import SandboxError
 from twoloop.models.types import Renderer, Sampled, Sampler, SamplingParams
-from twoloop.records import Ending, Reward, Task, Trajectory, Turn, missing, new_id, now
+from twoloop.records import Ending, Reward, Task, Trajectory, Turn, missing, now
 
 Opener = Callable[[Task], Environment]
-Grader = Callable[[str, Mapping[str, bytes | None]], Reward]  # task id, changed files -> reward
+Grader = Callable[[Task, Mapping[str, bytes | None]], Reward]  # task, changed files -> reward
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Run:
     harness: Harness
     checkpoint: str
     grade: Grader
+    label: str = "session"  # sessions are named LABEL.0, LABEL.1…, so that running them again names them the same
     seed: int = 0
     temperature: float = 1.0
     workers: int = 2
@@ -37,6 +38,8 @@ class Run:
 class _Session:
     """A session in progress."""
 
+    id: str
+    task: Task
     environment: Environment
     tokens: list[int]
     prompt: int
@@ -61,7 +64,9 @@ def rollout(
     with ThreadPoolExecutor(run.workers) as pool:
         opened = list(pool.map(lambda task: _open(task, opener), tasks))
         sessions = {
-            i: _begin(found, run, run.seed * 100_003 + i) for i, found in enumerate(opened) if not isinstance(found, str)
+            i: _begin(f"{run.label}.{i}", tasks[i], found, run)
+            for i, found in enumerate(opened)
+            if not isinstance(found, str)
         }
         for round_ in range(run.harness.max_turns):
             going = [s for s in sessions.values() if s.ending is None]
@@ -71,7 +76,8 @@ def rollout(
             list(pool.map(lambda s: _act(s, run), going))
         finished = dict(zip(sessions, pool.map(lambda s: _finish(s, run), sessions.values()), strict=True))
     trajectories = [
-        finished[i] if i in finished else _never_opened(task, run, str(opened[i])) for i, task in enumerate(tasks)
+        finished[i] if i in finished else _never_opened(f"{run.label}.{i}", task, run, str(opened[i]))
+        for i, task in enumerate(tasks)
     ]
     for trajectory in trajectories:
         if on_done is not None:
@@ -86,9 +92,9 @@ def _open(task: Task, opener: Opener) -> Environment | str:
         return str(problem)
 
 
-def _never_opened(task: Task, run: Run, reason: str) -> Trajectory:
+def _never_opened(name: str, task: Task, run: Run, reason: str) -> Trajectory:
     return Trajectory(
-        id=new_id(),
+        id=name,
         task_id=task.id,
         cluster=task.cluster,
         checkpoint=run.checkpoint,
@@ -103,9 +109,9 @@ def _never_opened(task: Task, run: Run, reason: str) -> Trajectory:
     )
 
 
-def _begin(environment: Environment, run: Run, seed: int) -> _Session:
+def _begin(name: str, task: Task, environment: Environment, run: Run) -> _Session:
     tokens = prompt_tokens(run.renderer, run.harness, environment.instruction)
-    return _Session(environment, tokens, len(tokens), seed, now())
+    return _Session(name, task, environment, tokens, len(tokens), run.seed, now())
 
 
 def _sample_round(sessions: list[_Session], run: Run, round_: int) -> None:
@@ -177,13 +183,13 @@ def _finish(session: _Session, run: Run) -> Trajectory:
             reward = missing(session.trouble)
         else:
             changed = environment.sandbox.changed()
-            reward = run.grade(environment.task_id, changed)
+            reward = run.grade(session.task, changed)
     except SandboxError as problem:
         reward = missing(str(problem))
     finally:
         environment.close()
     return Trajectory(
-        id=new_id(),
+        id=session.id,
         task_id=environment.task_id,
         cluster=environment.cluster,
         checkpoint=run.checkpoint,

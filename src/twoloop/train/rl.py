@@ -39,6 +39,7 @@ class ClimbConfig:
     max_sampler_gap: float = 0.05  # nats; above it sampler and trainer are not the same policy
     workers: int = 2
     seed: int = 0
+    label: str = "climb"  # names the sessions
 
     @property
     def hint(self) -> HintKind | None:
@@ -136,8 +137,9 @@ class Climb:
             self._sampler,
             self._renderer,
             self._harness,
-            checkpoint=f"climb/{config.arm}/{config.seed}/{i}",
+            checkpoint=f"{config.label}.{i}",
             grade=self._grade,
+            label=f"{config.label}.{i}",
             seed=config.seed * 7919 + i,
             workers=config.workers,
         )
