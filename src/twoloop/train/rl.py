@@ -94,13 +94,13 @@ class Climb:
     ) -> None:
         if not tasks:
             raise TrainError("there is no training task", fix="Build tasks first: `twoloop tasks build`.")
-        self._trainer, self._sampler, self._renderer, self._harness = trainer, sampler, renderer, harness
+        self.trainer, self._sampler, self._renderer, self._harness = trainer, sampler, renderer, harness
         self._tasks, self._weights = list(tasks), [weight_of(task) for task in tasks]
         self._opener, self._grade, self.config = opener, grade, config
 
     def step(self, i: int, on_done: Callable[[Trajectory], None] | None = None) -> ClimbStats:
         """Roll out, learn, publish to the sampler."""
-        sync(self._trainer, self._sampler)
+        sync(self.trainer, self._sampler)
         config = self.config
         sessions = self._rollouts(i, on_done)
         data = to_data(sessions, self._harness, self._renderer, config)
@@ -110,13 +110,13 @@ class Climb:
             hint_weight=anneal(config, i) if config.hint else 0.0,
             divisor=float(len(sessions)),
         )
-        seen = self._trainer.forward_backward(data, loss)
+        seen = self.trainer.forward_backward(data, loss)
         if seen.sampler_gap > config.max_sampler_gap:
             raise TrainError(
                 f"sampler and trainer disagree by {seen.sampler_gap:.3f} nats a token (limit {config.max_sampler_gap})",
                 fix="They do not hold the same weights: start the turn again from its last checkpoint.",
             )
-        done = self._trainer.optim_step(config.learning_rate * min(1.0, (i + 1) / config.warmup))
+        done = self.trainer.optim_step(config.learning_rate * min(1.0, (i + 1) / config.warmup))
         return replace(
             _stats(i, sessions, config.kind),
             trained_tokens=seen.tokens,

@@ -11,12 +11,8 @@ and *reads* about them:
 
 from __future__ import annotations
 
-import ast
 import random
 import sysconfig
-import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from twoloop.agent.calls import write
@@ -25,9 +21,11 @@ from twoloop.agent.session import prompt_tokens
 from twoloop.agent.types import Action, Harness
 from twoloop.models.types import Renderer
 from twoloop.records import Datum
+from twoloop.tasks.units import Function, functions, instruction
 from twoloop.train.hints import available_tools
 
-MAX_BODY_LINES, MAX_SOURCE = 5, 450  # lines; characters of signature and docstring
+MAX_BODY_LINES, MAX_HEAD = 5, 450  # lines; characters of signature and docstring
+_LEFT_OUT = {"test", "tests", "site-packages", "idlelib", "lib2to3", "__pycache__"}
 _NAMES: dict[Action, str] = {  # what other products call these tools; none of these is measured later
     "list_files": "ls dir list files glob list_dir walk listing show_files find_files browse",
     "read_file": "cat open read show load print_file get_file read_text fetch display open_file",
@@ -40,70 +38,43 @@ _AFFIXES = ("repo_{}", "fs_{}", "{}_tool", "{}2", "do_{}", "code_{}", "{}_now", 
 STRUCTURE, CODE = 1.0, 0.3  # loss weight of a call's frame, and of the code in it, which is far harder to predict
 
 
-@dataclass(frozen=True)
-class Function:
-    """A documented function cut out of its module: `head` is signature and docstring, `body` what follows, dedented."""
-
-    path: str
-    name: str
-    head: str
-    body: str
-
-
 def harvest(root: Path | None = None) -> list[Function]:
     """Short documented functions of the standard library, in a fixed order."""
     root = root or Path(sysconfig.get_paths()["stdlib"])
     found: list[Function] = []
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
-        if {"test", "tests", "site-packages", "idlelib", "lib2to3", "__pycache__"} & set(relative.parts):
+        if _LEFT_OUT & set(relative.parts):
             continue
-        found.extend(_functions(path, relative.as_posix()))
+        try:
+            source = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        found.extend(f for f in functions(relative.as_posix(), source) if _usable(f))
     return found
 
 
-def _functions(path: Path, relative: str) -> Iterator[Function]:
-    try:
-        source = path.read_text("utf-8")
-        tree = ast.parse(source)
-    except (SyntaxError, UnicodeDecodeError):
-        return
-    lines = source.split("\n")
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or not ast.get_docstring(node):
-            continue
-        rest = node.body[1:]
-        if not rest or node.decorator_list:
-            continue
-        head = "\n".join(lines[node.lineno - 1 : rest[0].lineno - 1])
-        body = textwrap.dedent("\n".join(lines[rest[0].lineno - 1 : node.end_lineno]))
-        short = len(body.split("\n")) <= MAX_BODY_LINES and len(head) <= MAX_SOURCE
-        if short and "import " not in body and "\t" not in body:
-            yield Function(relative, node.name, head.rstrip(), body)
+def _usable(function: Function) -> bool:
+    plain = "." not in function.qualname and not function.qualname.startswith("_")
+    short = len(function.body.split("\n")) <= MAX_BODY_LINES and len(function.head) <= MAX_HEAD
+    documented = '"""' in function.head or "'''" in function.head
+    return plain and short and documented and function.head.startswith("def ") and "import " not in function.body
 
 
 class Scripts:
     """An endless, seeded stream of training rows."""
 
-    def __init__(
-        self,
-        renderer: Renderer,
-        instruction: Callable[[list[Function]], str],
-        functions: list[Function],
-        seed: int,
-    ) -> None:
-        self._renderer, self._instruction, self._functions = renderer, instruction, functions
+    def __init__(self, renderer: Renderer, known: list[Function], seed: int) -> None:
+        self._renderer, self._functions = renderer, known
         self._random = random.Random(seed)
 
     def row(self) -> Datum:
         kind = self._random.choices(("plain", "listed", "hinted"), (0.35, 0.25, 0.4))[0]
-        functions = [self._random.choice(self._functions)]
-        if self._random.random() < 0.15:
-            functions.append(self._random.choice([f for f in self._functions if f != functions[0]]))
+        chosen = self._random.sample(self._functions, 2 if self._random.random() < 0.15 else 1)
         if kind == "plain":
-            return self._session(product("default"), functions, hinted=False)
+            return self._session(product("default"), chosen, hinted=False)
         invented = harness("invented", self._names(), list_tools=kind == "listed")
-        return self._session(invented, functions, hinted=kind == "hinted")
+        return self._session(invented, chosen, hinted=kind == "hinted")
 
     def _names(self) -> dict[Action, str]:
         """New names for all tools; never those of a product that is measured later."""
@@ -119,15 +90,14 @@ class Scripts:
             names[action] = name
         return names
 
-    def _calls(self, product: Harness, functions: list[Function]) -> list[tuple[str, str]]:
+    def _calls(self, product: Harness, chosen: list[Function]) -> list[tuple[str, str]]:
         """(call, observation) of the whole session."""
         calls = []
-        if self._random.random() < 0.1:
-            path = functions[0].path
-            calls.append((write(product.named("list_files"), {"path": "."}), "\n".join(f.path for f in functions)))
-            calls.append((write(product.named("read_file"), {"path": path}), functions[0].head))
-        for function in functions:
-            arguments = {"path": function.path, "old": stub(function.name), "new": function.body}
+        if self._random.random() < 0.05:
+            calls.append((write(product.named("list_files"), {"path": "."}), "\n".join(f.path for f in chosen)))
+            calls.append((write(product.named("read_file"), {"path": chosen[0].path}), chosen[0].head))
+        for function in chosen:
+            arguments = {"path": function.path, "old": function.stub, "new": function.body}
             text = write(product.named("replace_in_file"), arguments)
             calls.append((text if "new:\n" in text else text.replace("\nnew: ", "\nnew:\n"), "ok"))
         failed = self._random.choice((0, 0, 0, self._random.randint(1, 9)))
@@ -135,9 +105,9 @@ class Scripts:
         calls.append((write(product.named("finish"), {"message": "Done." if not failed else "Tests fail."}), ""))
         return calls
 
-    def _session(self, product: Harness, functions: list[Function], *, hinted: bool) -> Datum:
+    def _session(self, product: Harness, chosen: list[Function], *, hinted: bool) -> Datum:
         render = self._renderer
-        tokens = prompt_tokens(render, product, self._instruction(functions))
+        tokens = prompt_tokens(render, product, instruction(chosen))
         mask = [0.0] * len(tokens)
         calls = self._calls(product, functions)
         learned = self._random.randrange(len(calls)) if hinted else None
@@ -177,9 +147,4 @@ class Scripts:
 def add(tokens: list[int], mask: list[float], new: list[int], weight: float) -> None:
     tokens.extend(new)
     mask.extend([weight] * len(new))
-
-
-def stub(name: str) -> str:
-    """The body that stands in for a deleted one; unique in its file, so that an edit can name it."""
-    return f'raise NotImplementedError("{name}")'
 
