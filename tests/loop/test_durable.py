@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -158,6 +159,20 @@ def test_two_processes_never_share_a_run(tmp_path: Path) -> None:
         assert json.loads(out) == expected()
     finally:
         child.kill()
+
+
+def test_ctrl_c_finishes_the_step_in_flight_and_starts_no_other(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    child = start_child(tmp_path, marks)
+    while not lines(marks) and child.poll() is None:
+        time.sleep(0.002)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err
+    assert len(lines(marks)) <= 3 * 2, "the step in flight, and at most one that had begun before the signal arrived"
+    out, _ = start_child(tmp_path, marks).communicate(timeout=60)
+    assert json.loads(out) == expected()
+    assert lines(marks).count("begin 0") == 1, "what was in flight was recorded when it ended"
 
 
 def test_a_torn_line_of_the_journal_is_dropped_and_whole_ones_are_kept(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -65,4 +66,3 @@ def test_the_importance_ratio_is_capped_and_carries_no_gradient() -> None:
 def test_k1_lowers_the_advantage_of_tokens_that_left_the_reference() -> None:
     shifted = losses.k1_penalised(torch.zeros(2), torch.tensor([-0.5, -2.0]), torch.tensor([-1.0, -1.0]), 0.1)
     assert shifted.tolist() == pytest.approx([-0.05, 0.1])
-

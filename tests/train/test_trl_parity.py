@@ -36,7 +36,13 @@ def trl_gradient(tiny: Path, tmp_path: Path, rows: Any) -> tuple[float, dict[str
         model=AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32),
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=GRPOConfig(
-            output_dir=str(tmp_path), loss_type="cispo", epsilon_high=CAP, beta=0.0, use_cpu=True, report_to=[], bf16=False
+            output_dir=str(tmp_path),
+            loss_type="cispo",
+            epsilon_high=CAP,
+            beta=0.0,
+            use_cpu=True,
+            report_to=[],
+            bf16=False,
         ),
         train_dataset=Dataset.from_dict({"prompt": ["x"] * 8}),
         processing_class=load_tokenizer(tiny),

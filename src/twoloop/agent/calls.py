@@ -6,7 +6,7 @@
     new:
     return next(iter(seq))
 
-An argument whose `key:` line is empty goes on over the lines below it, up to the next parameter of the tool. A call ends
+An argument whose `key:` line is empty goes on over the lines below it, up to the tool's next parameter. A call ends
 with its message. This is as short as a format can be that a small model writes without a slip.
 """
 

@@ -1,4 +1,4 @@
-"""The products whose agents we run: a harness each. `default` is what the seed checkpoint learned by heart; `renamed` is
+"""The products whose agents we run: a harness each. `default` is what the seed checkpoint knows by heart; `renamed` is
 the same product after a release that renamed every tool and does not list them, the situation that real users hit."""
 
 from __future__ import annotations

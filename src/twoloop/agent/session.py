@@ -1,4 +1,4 @@
-"""The turn loop. Many sessions go in step: all sample one message, then all tools run, until every session has ended."""
+"""The turn loop. Many sessions go in step: all sample one message, then all tools run, until each has ended."""
 
 from __future__ import annotations
 

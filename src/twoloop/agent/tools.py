@@ -43,7 +43,9 @@ def _list(environment: Environment, path: str) -> Observation:
     found = environment.sandbox.exec(["/usr/bin/find", "./" + path, "-type", "f", "-not", "-name", ".*"])
     if found.code != 0:
         return Observation(f"error: no such folder: {path}", "bad_argument")
-    names = sorted(line.removeprefix("./").removeprefix("./") for line in found.stdout.decode("utf-8", "replace").split())
+    names = sorted(
+        line.removeprefix("./").removeprefix("./") for line in found.stdout.decode("utf-8", "replace").split()
+    )
     return Observation(clip("\n".join(names)))
 
 

@@ -79,7 +79,9 @@ def _area(
         high=interval.high,
         severity=severity,
         rank=interval.low * severity,
-        evidence=tuple(_evidence(found[s][0]) for s in sorted(found, key=lambda s: (s not in unhappy, s))[:MAX_EVIDENCE]),
+        evidence=tuple(
+            _evidence(found[s][0]) for s in sorted(found, key=lambda s: (s not in unhappy, s))[:MAX_EVIDENCE]
+        ),
     )
 
 
@@ -93,4 +95,6 @@ def weigh(severity: float, down: int, up: int) -> float:
 
 def _evidence(event: Event) -> Evidence:
     about = event.attributes
-    return Evidence(event.session, event.turn, about.get("start", 0), about.get("end", 0), about.get("quote", event.text))
+    return Evidence(
+        event.session, event.turn, about.get("start", 0), about.get("end", 0), about.get("quote", event.text)
+    )

@@ -112,5 +112,3 @@ class Engine:
             workers=self.cores,
         )
         return rollout(batch.tasks, self.open, run)
-
-

@@ -46,6 +46,14 @@ def read_report(path: Path) -> TurnReport:
         ) from error
 
 
+def latest_report(workspace: Path) -> Path:
+    """The newest report of a workspace's turns. Raises StoreError when there is none."""
+    found = list((workspace / "turns").glob("*/report.html"))
+    if not found:
+        raise StoreError(f"There is no report in {workspace} yet.", fix="Run a turn first: `twoloop turn`.")
+    return max(found, key=lambda path: path.stat().st_mtime_ns)
+
+
 def render(data: TurnReport) -> str:
     """The whole page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twoloop import __version__
@@ -114,10 +114,9 @@ def _hinted(rooms: Rooms, verdict: Verdict) -> HintedTurn | None:
 def _costs(rooms: Rooms) -> tuple[StepCost, ...]:
     costs: dict[str, StepCost] = {}
     for entry in read_journal(rooms.folder / "steps.jsonl"):
-        known = asdict(costs[entry.step]) if entry.step in costs else {"step": entry.step, "seconds": 0.0, "calls": 0}
-        known["calls"] += entry.happening == "started"
-        known["seconds"] += entry.seconds
-        costs[entry.step] = StepCost(**known)
+        known = costs.get(entry.step, StepCost(entry.step, 0.0, 0))
+        calls = known.calls + (entry.happening == "started")
+        costs[entry.step] = replace(known, calls=calls, seconds=known.seconds + entry.seconds)
     return tuple(costs.values())
 
 

@@ -6,8 +6,8 @@ record it is never run again, however often the turn is killed and resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from twoloop.config import Settings
@@ -20,7 +20,7 @@ from twoloop.loop.rooms import Rooms
 from twoloop.loop.settle import settle
 from twoloop.loop.telling import tell
 from twoloop.loop.workspace import Workspace
-from twoloop.records import Area, Checkpoint, Task, Verdict
+from twoloop.records import Area, Checkpoint, Verdict
 from twoloop.sandbox import probe, sweep
 from twoloop.tasks import build, load
 
@@ -62,7 +62,7 @@ def both_loops(do: Durable, rooms: Rooms) -> object:
 
     # Outer loop: what goes wrong in use.
     for i, tasks in enumerate(rooms.dogfood_batches()):
-        do.step(f"dogfood/{i}", lambda i=i, tasks=tasks: rooms.dogfood(base, i, tasks))
+        do.step(f"dogfood/{i}", partial(rooms.dogfood, base, i, tasks))
     areas = from_plain(tuple[Area, ...], do.step("areas", rooms.areas))
     if not rooms.worth_a_climb(areas):
         return _end(do, rooms, areas, to_plain(rooms.nothing_to_do(base)))
@@ -70,22 +70,18 @@ def both_loops(do: Durable, rooms: Rooms) -> object:
 
     # Inner loop: measure it, practise it.
     for i, batch in enumerate(rooms.probe_batches()):
-        do.step(f"probe/{i}", lambda i=i, batch=batch: rooms.probe(base, i, batch))
+        do.step(f"probe/{i}", partial(rooms.probe, base, i, batch))
     plan = do.step("prepare", rooms.prepare)
     for i in range(rooms.engine.settings.train.steps):
-        do.step(f"climb/{i}", lambda i=i: rooms.climb(base, area, plan["train"], i))
-    candidate = from_plain(Checkpoint, do.step("publish", lambda: rooms.publish(base)))
+        do.step(f"climb/{i}", partial(rooms.climb, base, area, plan["train"], i))
+    candidate = from_plain(Checkpoint, do.step("publish", partial(rooms.publish, base)))
 
     # Prove it on tasks and modules that were never trained on, then ship it or drop it.
     for side, checkpoint in (("base", base), ("candidate", candidate)):
         for i, tasks in enumerate(rooms.gate_batches(plan["gate"])):
-            do.step(f"gate/{side}/{i}", _gate(rooms, checkpoint, side, i, tasks))
+            do.step(f"gate/{side}/{i}", partial(rooms.gate, checkpoint, side, i, tasks))
     verdict = do.step("verdict", lambda: to_plain(rooms.verdict(base, candidate, area)))
     return _end(do, rooms, areas, verdict)
-
-
-def _gate(rooms: Rooms, checkpoint: Checkpoint, side: str, i: int, tasks: list[Task]) -> Callable[[], object]:
-    return lambda: rooms.gate(checkpoint, side, i, tasks)
 
 
 def _end(do: Durable, rooms: Rooms, areas: tuple[Area, ...], verdict: object) -> object:

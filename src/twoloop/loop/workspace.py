@@ -57,7 +57,9 @@ class Workspace:
             aside.write_text(json.dumps({"settings": settings}))
             os.replace(aside, folder / "turn.json")
         except OSError as problem:
-            raise StoreError(f"cannot begin a turn in {self.turns}: {problem}", fix="Free some disk space.") from problem
+            raise StoreError(
+                f"cannot begin a turn in {self.turns}: {problem}", fix="Free some disk space."
+            ) from problem
         return name
 
     def unfinished(self) -> str | None:

@@ -1,4 +1,4 @@
-"""ChatML rendering: messages to tokens on clean boundaries, so that token sequences can be joined and never re-tokenised."""
+"""ChatML rendering: messages to tokens on clean boundaries, so that sequences are joined and never re-tokenised."""
 
 from __future__ import annotations
 

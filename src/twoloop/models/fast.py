@@ -26,7 +26,8 @@ class DecodeLinear(nn.Linear):
 
 def speed_up(model: nn.Module) -> nn.Module:
     """Make a model's plain linear layers decode fast, in place; weights and results stay what they are."""
+    module: nn.Module
     for module in model.modules():
-        if type(module) is nn.Linear and module.bias is None:
+        if type(module) is nn.Linear and getattr(module, "bias", None) is None:
             module.__class__ = DecodeLinear
     return model

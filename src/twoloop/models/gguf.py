@@ -1,4 +1,4 @@
-"""Read a Llama-family GGUF file into Hugging Face tensors and a tokenizer, without transformers' slow vocabulary path."""
+"""Read a Llama-family GGUF file into Hugging Face tensors and a tokenizer, past transformers' slow vocabulary path."""
 
 from __future__ import annotations
 
@@ -49,17 +49,16 @@ class GGUFModel:
         return self._reader.fields[key].contents()
 
     def config(self) -> LlamaConfig:
-        heads = self._field("llama.attention.head_count")
         return LlamaConfig(
             vocab_size=self._field("llama.vocab_size"),
             hidden_size=self._field("llama.embedding_length"),
             intermediate_size=self._field("llama.feed_forward_length"),
             num_hidden_layers=self._field("llama.block_count"),
-            num_attention_heads=heads,
+            num_attention_heads=self._field("llama.attention.head_count"),
             num_key_value_heads=self._field("llama.attention.head_count_kv"),
             max_position_embeddings=self._field("llama.context_length"),
             rms_norm_eps=self._field("llama.attention.layer_norm_rms_epsilon"),
-            rope_theta=self._field("llama.rope.freq_base"),
+            rope_parameters={"rope_type": "default", "rope_theta": self._field("llama.rope.freq_base")},
             bos_token_id=self._field("tokenizer.ggml.bos_token_id"),
             eos_token_id=self._field("tokenizer.ggml.eos_token_id"),
             pad_token_id=self._field("tokenizer.ggml.padding_token_id"),
@@ -69,14 +68,15 @@ class GGUFModel:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each weight under its Hugging Face name, dequantised to fp32."""
-        config = self.config()
+        heads = self._field("llama.attention.head_count")
+        kv_heads = self._field("llama.attention.head_count_kv")
         for tensor in self._reader.tensors:
             values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
             weight = torch.from_numpy(values.copy())
             if ".attn_q." in tensor.name:
-                weight = _unpermute(weight, config.num_attention_heads)
+                weight = _unpermute(weight, heads)
             elif ".attn_k." in tensor.name:
-                weight = _unpermute(weight, config.num_key_value_heads)
+                weight = _unpermute(weight, kv_heads)
             yield _hf_name(tensor.name), weight
 
     def tokenizer(self) -> PreTrainedTokenizerFast:

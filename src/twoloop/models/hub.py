@@ -56,7 +56,9 @@ def pull(name: str = EMBEDDED, *, cache: Path | None = None, progress: Progress 
     given = Path(name).expanduser()
     if given.is_dir():
         if not (given / "config.json").is_file():
-            raise ModelError(f"{given} is no model folder: it has no config.json", fix="Give a Hugging Face model folder.")
+            raise ModelError(
+                f"{given} is no model folder: it has no config.json", fix="Give a Hugging Face model folder."
+            )
         return given
     root = (cache or cache_root()) / "models"
     folder = root / name.replace("/", "--")
@@ -70,7 +72,9 @@ def pull(name: str = EMBEDDED, *, cache: Path | None = None, progress: Progress 
         if not folder.exists():
             os.replace(aside, folder)
     except OSError as problem:
-        raise ModelError(f"could not store {name}: {problem}", fix="Free some disk space and run it again.") from problem
+        raise ModelError(
+            f"could not store {name}: {problem}", fix="Free some disk space and run it again."
+        ) from problem
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return folder
@@ -95,7 +99,7 @@ def _fetch(name: str, into: Path, progress: Progress) -> str:
 def _from_hub(name: str, into: Path, progress: Progress) -> str | None:
     """Download from the hub; the reason when it cannot be had."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     progress("asking the hub", 0, 1)
     try:
@@ -155,7 +159,9 @@ def check_statistics(tensors: dict[str, torch.Tensor]) -> None:
     for name, tensor in tensors.items():
         spread = float(tensor.std())
         if not bool(torch.isfinite(tensor).all()) or not 1e-4 < spread < 10.0:
-            raise ModelError(f"conversion failed: {name} has standard deviation {spread:.3g}", fix="Pull the model again.")
+            raise ModelError(
+                f"conversion failed: {name} has standard deviation {spread:.3g}", fix="Pull the model again."
+            )
 
 
 def load_model(folder: Path) -> nn.Module:
@@ -172,7 +178,9 @@ def load_model(folder: Path) -> nn.Module:
         )
     except (OSError, ValueError) as problem:
         first = str(problem).split("\n")[0]
-        raise ModelError(f"cannot load the model in {folder}: {first}", fix="Run `twoloop models pull` again.") from problem
+        raise ModelError(
+            f"cannot load the model in {folder}: {first}", fix="Run `twoloop models pull` again."
+        ) from problem
     loaded: nn.Module = model.eval()
     return loaded
 

@@ -138,7 +138,8 @@ def _add(packing: Packing, tokens: Sequence[int], position: int, parent: int, ro
 
 def _common(rows: Sequence[Sequence[int]]) -> int:
     """Length of the longest common prefix."""
-    first, last = min(rows), max(rows)
+    ordered = sorted(map(list, rows))
+    first, last = ordered[0], ordered[-1]
     for i, (a, b) in enumerate(zip(first, last, strict=False)):
         if a != b:
             return i

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from twoloop.errors import ModelError
 from twoloop.models.cache import Arena, DecodeAttention, Prefill, PrefillAttention, Prefix, Row, Shape
@@ -24,7 +24,7 @@ class TorchSampler:
     Prefixes and tails of earlier calls are kept until `clear`, so a session pays for its new tokens only.
     """
 
-    def __init__(self, model: nn.Module, *, policy_version: int = 0, batch: int = 32, max_context: int = 2048) -> None:
+    def __init__(self, model: Any, *, policy_version: int = 0, batch: int = 32, max_context: int = 2048) -> None:
         config = model.config
         heads = config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -266,8 +266,8 @@ class TorchSampler:
 def draw(logits: Tensor, params: SamplingParams, generator: torch.Generator) -> tuple[list[int], list[float]]:
     """One token a row of logits (A, V), with the log of the probability with which it was drawn.
 
-    By inversion of the cumulative distribution in float64: one uniform number a row, where `torch.multinomial` draws one
-    for each entry of the vocabulary.
+    By inversion of the cumulative distribution in float64: one uniform number a row, where `torch.multinomial` draws
+    one for each entry of the vocabulary.
     """
     if params.temperature == 0.0:
         best = logits.argmax(-1, keepdim=True)
@@ -293,8 +293,10 @@ def _nucleus(logp: Tensor, top_p: float) -> Tensor:
 
 def _continues(row: Row, prompt: tuple[int, ...]) -> bool:
     """True when the row's keys are a proper start of the prompt."""
-    return len(row) < len(prompt) and prompt[: len(row.prefix.tokens)] == row.prefix.tokens and (
-        list(prompt[len(row.prefix.tokens) : len(row)]) == row.tail
+    return (
+        len(row) < len(prompt)
+        and prompt[: len(row.prefix.tokens)] == row.prefix.tokens
+        and (list(prompt[len(row.prefix.tokens) : len(row)]) == row.tail)
     )
 
 

@@ -1,4 +1,4 @@
-"""A random Llama of about a million parameters with a byte tokenizer: the whole machinery in seconds, no skill at all."""
+"""A random Llama of a million parameters with a byte tokenizer: the whole machinery in seconds, no skill at all."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ class Sampler(Protocol):
     @property
     def policy_version(self) -> int: ...
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], n: int, params: SamplingParams
-    ) -> list[list[Sampled]]:
+    def sample(self, prompts: Sequence[Sequence[int]], n: int, params: SamplingParams) -> list[list[Sampled]]:
         """n samples for each prompt. A batch is ragged; a prefix that prompts share is computed once."""
         ...
 

@@ -33,7 +33,7 @@ _ENVIRONMENT = {
 _JOIN = 'for group in $GROUPS_TO_JOIN; do echo $$ > "$group" || exit 125; done; unset GROUPS_TO_JOIN; exec "$@"'
 
 
-def open_sandbox(tree: Path, *, mounts: Sequence[Mount] = (), limits: Limits = Limits()) -> BwrapSandbox:
+def open_sandbox(tree: Path, *, mounts: Sequence[Mount] = (), limits: Limits | None = None) -> BwrapSandbox:
     """A sandbox whose workspace is a private copy of `tree`. Raises NoSandbox or SandboxError."""
     tier = probe()
     home = _private_root() / f"{os.getpid()}-{os.urandom(6).hex()}"
@@ -42,8 +42,10 @@ def open_sandbox(tree: Path, *, mounts: Sequence[Mount] = (), limits: Limits = L
         files.copy_tree(tree, home / "tree")
     except (OSError, ValueError) as problem:
         shutil.rmtree(home, ignore_errors=True)
-        raise SandboxError(f"cannot prepare a workspace: {problem}", fix="Check free disk space and the tree.") from problem
-    return BwrapSandbox(home, tier, tuple(mounts), limits)
+        raise SandboxError(
+            f"cannot prepare a workspace: {problem}", fix="Check free disk space and the tree."
+        ) from problem
+    return BwrapSandbox(home, tier, tuple(mounts), limits or Limits())
 
 
 def _private_root() -> Path:
@@ -151,7 +153,9 @@ class BwrapSandbox:
             process.wait()
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         if code == 125 or (code == 1 and output[1].startswith(b"bwrap: ")):
-            raise SandboxError(f"the sandbox failed: {output[1].decode('utf-8', 'replace').strip() or 'no control group'}")
+            raise SandboxError(
+                f"the sandbox failed: {output[1].decode('utf-8', 'replace').strip() or 'no control group'}"
+            )
         return ExecResult(
             code=code,
             stdout=output[0],
@@ -170,12 +174,13 @@ def _pump(
 
     Output beyond the cap is read and dropped, so that a writer never blocks."""
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    collected = {process.stdout: bytearray(), process.stderr: bytearray()}
+    out, err = process.stdout.fileno(), process.stderr.fileno()
+    collected = {out: bytearray(), err: bytearray()}
     truncated = timed_out = False
     pending = memoryview(stdin)
     with selectors.DefaultSelector() as selector, process.stdin, process.stdout, process.stderr:
-        for stream in collected:
-            selector.register(stream, selectors.EVENT_READ)
+        for descriptor in collected:
+            selector.register(descriptor, selectors.EVENT_READ)
         if pending:
             os.set_blocking(process.stdin.fileno(), False)
             selector.register(process.stdin, selectors.EVENT_WRITE)
@@ -187,15 +192,14 @@ def _pump(
                 timed_out = True
                 break
             for key, _ in selector.select(min(left, 1.0)):
-                if key.fileobj is process.stdin:
+                if key.fd not in collected:
                     pending = _feed(process, pending, selector)
                     continue
-                stream = key.fileobj
                 chunk = os.read(key.fd, 65_536)
                 if not chunk:
-                    selector.unregister(stream)
+                    selector.unregister(key.fd)
                     continue
-                kept = collected[stream]  # type: ignore[index]
+                kept = collected[key.fd]
                 room = limits.output_bytes - len(kept)
                 truncated = truncated or len(chunk) > room
                 kept.extend(chunk[: max(room, 0)])
@@ -204,7 +208,7 @@ def _pump(
                 process.wait(max(0.0, began + limits.wall_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 timed_out = True
-    return (bytes(collected[process.stdout]), bytes(collected[process.stderr])), truncated, timed_out
+    return (bytes(collected[out]), bytes(collected[err])), truncated, timed_out
 
 
 def _feed(process: subprocess.Popen[bytes], pending: memoryview, selector: selectors.BaseSelector) -> memoryview:

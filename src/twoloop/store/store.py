@@ -12,7 +12,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Float, Integer, MetaData, String, Table, Text, create_engine, event, func, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    func,
+    select,
+)
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -103,7 +116,13 @@ class Store:
         with self._write("store feedback") as connection:
             added = 0
             for item in events:
-                row = {"id": item.id, "idem_key": item.idem_key, "ts": item.ts, "kind": item.kind, "session": item.session}
+                row = {
+                    "id": item.id,
+                    "idem_key": item.idem_key,
+                    "ts": item.ts,
+                    "kind": item.kind,
+                    "session": item.session,
+                }
                 statement = insert(_EVENTS).values(**row, document=codec.event_to_json(item))
                 added += connection.execute(statement.on_conflict_do_nothing()).rowcount
         return added
@@ -138,7 +157,9 @@ class Store:
                 connection.execute(insert(_TRAJECTORIES).values(**row).on_conflict_do_nothing())
 
     def trajectories(self, phase: str) -> list[Trajectory]:
-        blobs = self._column(select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.phase == phase).order_by(_TRAJECTORIES.c.id))
+        blobs = self._column(
+            select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.phase == phase).order_by(_TRAJECTORIES.c.id)
+        )
         return [codec.trajectory_from_json(self.blobs.get(blob).decode()) for blob in blobs]
 
     def trajectory(self, session: str) -> Trajectory | None:

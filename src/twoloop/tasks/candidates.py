@@ -57,7 +57,9 @@ def map_codebase(source: Source, cache: Path, seed: int) -> Codebase:
     first = _run(source, cache, source.packages, None)
     if not first.outcomes:
         reason = first.crashed or (first.errors[0] if first.errors else "no test was found")
-        raise TaskError(f"the tests of {source.name} do not run: {reason}", fix="Make its suite pass with plain pytest.")
+        raise TaskError(
+            f"the tests of {source.name} do not run: {reason}", fix="Make its suite pass with plain pytest."
+        )
     second = _run(source, cache, (), seed)
     stable = frozenset(
         i
@@ -88,7 +90,7 @@ def _texts(tree: Path) -> dict[str, str]:
 
 
 def candidates(codebase: Codebase, per_module: int, seed: int) -> list[Candidate]:
-    """At most `per_module` for each module: single functions, short bodies first, and a few related pairs and triples."""
+    """At most `per_module` for each module: single functions, short bodies first, and some related groups."""
     rng = random.Random(seed)
     modules: dict[str, list[Candidate]] = defaultdict(list)
     for path, text in codebase.texts.items():
@@ -124,9 +126,7 @@ def _related(singles: Sequence[Candidate], rng: random.Random) -> list[Candidate
     found = []
     for i, left in enumerate(singles):
         kin = [
-            right
-            for right in singles[i + 1 :]
-            if 3 * len(left.tests & right.tests) >= len(left.tests | right.tests)
+            right for right in singles[i + 1 :] if 3 * len(left.tests & right.tests) >= len(left.tests | right.tests)
         ]
         for size in (1, 2):
             group = (left, *kin[:size])

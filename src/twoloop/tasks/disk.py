@@ -1,10 +1,10 @@
 """A task as a folder in Harbor's layout, and back.
 
-    task.toml        limits, and ours under [metadata.twoloop]
-    instruction.md   what the agent is asked
-    environment/     Dockerfile and tree/: the stubbed codebase with the visible tests
-    tests/           test.sh and files/: all tests of the task, for the grader alone
-    solution/        solve.sh and files/: the reference
+task.toml        limits, and ours under [metadata.twoloop]
+instruction.md   what the agent is asked
+environment/     Dockerfile and tree/: the stubbed codebase with the visible tests
+tests/           test.sh and files/: all tests of the task, for the grader alone
+solution/        solve.sh and files/: the reference
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def read(folder: Path) -> Task:
             folder=str(folder.resolve()),
         )
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as problem:
-        raise TaskError(f"{folder} is no whole task: {problem!r}", fix="Remove it and build the tasks again.") from problem
+        raise TaskError(
+            f"{folder} is no whole task: {problem!r}", fix="Remove it and build the tasks again."
+        ) from problem
 
 
 def packages_of(task: Task) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Runs tests inside the sandbox and reports through a file descriptor opened before any code of the workspace is loaded.
+"""Runs tests inside the sandbox and reports through a file descriptor opened before any workspace code is loaded.
 
 Stand-alone: it is mounted into the sandbox as one file and started as `python -I -S driver.py`. Standard input holds a
-JSON request {"site", "root", "paths", "contexts", "sources", "order"}; the answer is one JSON document on the descriptor
-that was standard output. pytest is imported from the runner's own folder before the workspace can be imported, the
+JSON request {"site", "root", "paths", "contexts", "sources", "order"}; the answer is one JSON document on what was
+standard output. pytest is imported from the runner's own folder before the workspace can be imported, the
 workspace's configuration is not read, and plugins are not looked for.
 """
 
@@ -69,7 +69,16 @@ def main() -> None:
     sys.path.append(request["root"])
     recorder = Recorder(coverage, request["order"])
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", request["root"], "--import-mode=importlib"]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        request["root"],
+        "--import-mode=importlib",
+    ]
     code = pytest.main([*options, "--continue-on-collection-errors", *request["paths"]], plugins=[recorder])
     result = {
         "code": int(code),

@@ -1,4 +1,4 @@
-"""Where codebases come from: a folder, an sdist, a pinned `name==version`, or a git URL. What leaves here is a clean tree."""
+"""Where codebases come from: a folder, an sdist, a pinned `name==version`, or a git URL. What leaves: a clean tree."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fetch(source: str, cache: Path) -> Source:
 
 
 def _download(pinned: str, cache: Path) -> Path:
-    """The sdist of a pinned requirement, as it lies on the index. pip is not used: it would run the sdist's own code."""
+    """The sdist of a pinned requirement, as the index holds it. pip is not used: it would run the sdist's own code."""
     name, _, version = pinned.partition("==")
     folder = cache / "sdists"
     file = folder / f"{re.sub(r'[-_.]+', '_', name)}-{version}.tar.gz"
@@ -101,7 +101,8 @@ def _from_git(url: str, cache: Path) -> Source:
         )
         if done.returncode != 0:
             raise TaskError(
-                f"could not clone {url}: {done.stderr.strip() or 'git failed'}", fix="Check the address and your access."
+                f"could not clone {url}: {done.stderr.strip() or 'git failed'}",
+                fix="Check the address and your access.",
             )
         return _export(Path(temporary) / "tree", url.rstrip("/").rpartition("/")[2].removesuffix(".git"), cache)
 
@@ -126,7 +127,9 @@ def _export(folder: Path, name: str, cache: Path) -> Source:
         raise TaskError(f"{name} has no tests (no test_*.py)", fix="Choose a codebase with a pytest suite.")
     packages = tuple(sorted({_package_of(p.relative_to(target)) for p in target.rglob("__init__.py")} - {""}))
     if not packages:
-        raise TaskError(f"{name} has no Python package (no __init__.py)", fix="Choose a codebase laid out as a package.")
+        raise TaskError(
+            f"{name} has no Python package (no __init__.py)", fix="Choose a codebase laid out as a package."
+        )
     return Source(name, target, digest, packages, tests)
 
 

@@ -44,7 +44,12 @@ class ClimbConfig:
     @property
     def hint(self) -> HintKind | None:
         """Which hint this arm shows its teacher."""
-        kinds: dict[Arm, HintKind | None] = {"hint": "right", "hint_only": "right", "irrelevant": "irrelevant", "rl": None}
+        kinds: dict[Arm, HintKind | None] = {
+            "hint": "right",
+            "hint_only": "right",
+            "irrelevant": "irrelevant",
+            "rl": None,
+        }
         return kinds[self.arm]
 
 
@@ -78,7 +83,7 @@ def sync(trainer: LocalTrainer, sampler: TorchSampler) -> None:
 
 
 class Climb:
-    """All that a climb needs, loaded once. `step(i)` depends only on the trainer's state and i, so it can be resumed."""
+    """All that a climb needs, loaded once. `step(i)` depends on the trainer's state and i alone: it can be resumed."""
 
     def __init__(
         self,
@@ -177,9 +182,7 @@ def advantages(sessions: Sequence[Trajectory], penalty: float) -> list[float | N
     return [None if v is None else v - means[s.task_id] for s, v in zip(sessions, values, strict=True)]
 
 
-def to_data(
-    sessions: Sequence[Trajectory], harness: Harness, renderer: Renderer, config: ClimbConfig
-) -> list[Datum]:
+def to_data(sessions: Sequence[Trajectory], harness: Harness, renderer: Renderer, config: ClimbConfig) -> list[Datum]:
     """Rows that carry a signal: a nonzero advantage on sampled tokens, a hint, or both."""
     text = hint_for(config.kind, harness, config.hint) if config.hint else None
     rows = []

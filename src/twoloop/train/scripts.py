@@ -30,7 +30,7 @@ _NAMES: dict[Action, str] = {  # what other products call these tools; none of t
     "list_files": "ls dir list files glob list_dir walk listing show_files find_files browse",
     "read_file": "cat open read show load print_file get_file read_text fetch display open_file",
     "write_file": "write put create store new_file write_text create_file dump overwrite put_file",
-    "replace_in_file": "edit swap alter change modify update fix_text edit_file str_replace substitute apply_edit rewrite",
+    "replace_in_file": "edit swap alter change modify update fix_text edit_file str_replace substitute apply_edit",
     "run_tests": "test verify pytest run_suite run_checks try_it execute_tests validate test_all unittest",
     "finish": "done end close stop exit complete quit final_answer finalize end_session",
 }
@@ -109,7 +109,7 @@ class Scripts:
         render = self._renderer
         tokens = prompt_tokens(render, product, instruction(chosen))
         mask = [0.0] * len(tokens)
-        calls = self._calls(product, functions)
+        calls = self._calls(product, chosen)
         learned = self._random.randrange(len(calls)) if hinted else None
         for i, (call, observation) in enumerate(calls):
             if i == learned:
@@ -147,4 +147,3 @@ class Scripts:
 def add(tokens: list[int], mask: list[float], new: list[int], weight: float) -> None:
     tokens.extend(new)
     mask.extend([weight] * len(new))
-

@@ -42,12 +42,13 @@ class SeedConfig:
 def build_seed(
     folder: Path,
     out: Path,
-    config: SeedConfig = SeedConfig(),
+    config: SeedConfig | None = None,
     progress: Callable[[int, int, float], None] = lambda _done, _of, _loss: None,
 ) -> str:
     """Train the seed adapter for the model in `folder` and write it to `out` in half precision. Returns its sha256.
 
     `progress` gets (steps done, steps in all, loss)."""
+    config = config or SeedConfig()
     renderer = ChatMLRenderer(load_tokenizer(folder))
     functions = harvest()
     if len(functions) < 100:
@@ -82,7 +83,7 @@ def schedule(step: int, steps: int) -> float:
 
 
 def seed_checkpoint(model: str, folder: Path, store: Path) -> Checkpoint:
-    """The checkpoint that the first turn starts from: the shipped adapter for the embedded model, else the base itself."""
+    """What the first turn starts from: the shipped adapter for the embedded model, else the base model itself."""
     if model != EMBEDDED:
         weights = hash_folder(folder)
         return Checkpoint(SEED, str(folder), "", None, "base model", "", weights, 0, now())

@@ -1,4 +1,4 @@
-"""The local trainer: Tinker's verbs on torch. Shared prefixes are computed once, the LM head only where it is needed."""
+"""The local trainer: Tinker's verbs on torch. Shared prefixes are computed once, the LM head only where needed."""
 
 from __future__ import annotations
 

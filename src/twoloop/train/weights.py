@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -38,7 +39,7 @@ class Weights(Protocol):
     @property
     def student(self) -> nn.Module: ...
 
-    def as_teacher(self) -> contextmanager[nn.Module]:  # type: ignore[valid-type]
+    def as_teacher(self) -> AbstractContextManager[nn.Module]:
         """The model with the teacher's weights, for the time of the block."""
         ...
 
@@ -62,11 +63,13 @@ class LoraWeights:
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         targets = linear_names(model)
-        config = LoraConfig(r=rank, lora_alpha=int(alpha or 2 * rank), target_modules=targets)  # type: ignore[call-arg]
+        config = LoraConfig(r=rank, lora_alpha=int(alpha or 2 * rank), target_modules=targets)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             inject_adapter_in_model(config, model, adapter_name=_POLICY)
-        inject_adapter_in_model(config, model, adapter_name=_TEACHER)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Already found a `peft_config`")  # a second adapter is what we want
+            inject_adapter_in_model(config, model, adapter_name=_TEACHER)
         self._model = model
         self.scale = config.lora_alpha / rank
         self._layers = {n: m for n, m in model.named_modules() if isinstance(m, LoraLayer)}
@@ -84,8 +87,9 @@ class LoraWeights:
     def _tensors(self, adapter: str) -> dict[str, nn.Parameter]:
         found: dict[str, nn.Parameter] = {}
         for name, layer in self._layers.items():
-            found[f"{name}.lora_A"] = layer.lora_A[adapter].weight
-            found[f"{name}.lora_B"] = layer.lora_B[adapter].weight
+            a, b = layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
+            assert isinstance(a, nn.Parameter) and isinstance(b, nn.Parameter)
+            found[f"{name}.lora_A"], found[f"{name}.lora_B"] = a, b
         return found
 
     @property
@@ -123,7 +127,7 @@ class LoraWeights:
     def merge_into(self, target: nn.Module) -> None:
         modules = dict(target.named_modules())
         for name, layer in self._layers.items():
-            modules[name].weight.copy_(layer.base_layer.weight)  # type: ignore[operator]
+            modules[name].weight.copy_(layer.base_layer.weight)
         merge_adapter(target, self.state(), self.scale)
 
     def write(self, folder: Path, name: str) -> tuple[Path, str]:
@@ -180,7 +184,9 @@ class FullWeights:
 def linear_names(model: nn.Module) -> list[str]:
     """Last name parts of all linear layers but the LM head: what LoRA adapts."""
     head = model.get_output_embeddings()  # type: ignore[operator]
-    return sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head})
+    return sorted(
+        {n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head}
+    )
 
 
 @torch.no_grad()
@@ -188,7 +194,8 @@ def copy_state(state: dict[str, Tensor], into: dict[str, nn.Parameter]) -> None:
     if state.keys() != into.keys():
         odd = sorted(state.keys() ^ into.keys())[:3]
         raise TrainError(
-            f"the weights do not fit the model: {', '.join(odd)}", fix="Use the base model and rank that they came from."
+            f"the weights do not fit the model: {', '.join(odd)}",
+            fix="Use the base model and rank that they came from.",
         )
     for name, tensor in state.items():
         if tensor.shape != into[name].shape:
