@@ -46,7 +46,7 @@ def call(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[
     return int(ended.value.code or 0), out, err
 
 
-def in_process(arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
+def in_process(arguments: Sequence[str]) -> subprocess.Popen[str]:
     code = "from twoloop.cli import main; main()"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

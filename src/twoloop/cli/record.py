@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from twoloop.cli.show import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption, json_out, say, table
+from twoloop.cli.show import DEFAULT_WORKSPACE, JsonOption, WorkspaceOption, console, json_out, say, table
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -75,13 +75,12 @@ def why(
     if as_json:
         json_out(_walk(store, noun, events, set()))
         return
-    from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
     tree = Tree(Text(noun, "bold"))
     _grow(tree, store, noun, events, set())
-    Console(highlight=False).print(tree)
+    console().print(tree)
     if not tree.children:
         say("Nothing led to it: it is where this workspace began.")
 

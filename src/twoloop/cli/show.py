@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WorkspaceOption = Annotated[
     str, typer.Option("--workspace", "-w", metavar="DIR", help="The folder that holds all that turns make.")
@@ -26,10 +29,17 @@ def error_out(message: str, fix: str | None, *, kind: str, as_json: bool) -> Non
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("error: ", "bold red"), message))
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    errors.print(Text.assemble(("error: ", "bold red"), message))
     if fix:
-        console.print(Text.assemble(("  fix: ", "bold"), fix))
+        errors.print(Text.assemble(("  fix: ", "bold"), fix))
+
+
+def console(*, soft_wrap: bool = False) -> Console:
+    """Standard output. Where no one reads along, lines are not cut to a terminal's width."""
+    from rich.console import Console
+
+    return Console(soft_wrap=soft_wrap, highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 def json_out(value: Any) -> None:
@@ -38,10 +48,9 @@ def json_out(value: Any) -> None:
 
 def say(text: str, style: str = "") -> None:
     """A line of text as it is: no markup, since it may hold what a model wrote."""
-    from rich.console import Console
     from rich.text import Text
 
-    Console(soft_wrap=True, highlight=False).print(Text(text, style))
+    console(soft_wrap=True).print(Text(text, style))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, right: Sequence[str] = ()) -> None:
@@ -50,7 +59,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, 
         say(empty)
         return
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -59,4 +67,4 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str, 
         grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(grid)
+    console().print(grid)
