@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -11,18 +12,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from twoloop.errors import TaskError
 from twoloop.records import Task
-from twoloop.sandbox import open_sandbox
 from twoloop.tasks import disk
 from twoloop.tasks.candidates import Candidate, Codebase, candidates, map_codebase
 from twoloop.tasks.similar import resemblance
-from twoloop.tasks.source import fetch
+from twoloop.tasks.source import PINNED, fetch
 from twoloop.tasks.validate import Rejected, validate
 
 Progress = Callable[[str, int, int], None]  # what, done, of
 FORMAT = 3  # raise it when built tasks change
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,64 @@ def build(
     workers: int = 2,
     progress: Progress = silent,
 ) -> BuildReport:
-    """Build tasks from all sources into `out`. A finished build with the same inputs is kept as it is.
+    """Build tasks from all sources into `out`. A build with the same inputs is made once for all workspaces: it is kept
+    in the cache and linked from there. Folders and git URLs may change, so tasks from them are built every time that
+    `out` does not hold them.
 
     Raises TaskError when no source gives a task."""
     inputs = {"sources": list(sources), "seed": seed, "per_module": per_module, "format": FORMAT}
-    manifest = out / "manifest.json"
-    if manifest.is_file():
-        found = json.loads(manifest.read_text())
-        if found["inputs"] == inputs:
-            return BuildReport(**found["report"])
+    known = _report_of(out, inputs)
+    if known is not None:
+        return known
+    pinned = all(PINNED.fullmatch(source) for source in sources)
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    kept = cache / "tasks" / digest if pinned else out
+    report = _report_of(kept, inputs)
+    if report is None:
+        report = _build(sources, kept, cache, seed, per_module, workers, progress)
+        aside = kept / ".manifest.part"
+        aside.write_text(json.dumps({"inputs": inputs, "report": asdict(report)}, indent=1))
+        os.replace(aside, kept / _MANIFEST)
+    if kept != out:
+        _link(kept, out)
+    return report
+
+
+def _report_of(folder: Path, inputs: dict[str, Any]) -> BuildReport | None:
+    """The report of a finished build with these inputs; None when the folder holds none."""
+    manifest = folder / _MANIFEST
+    found = json.loads(manifest.read_text()) if manifest.is_file() else {}
+    return BuildReport(**found["report"]) if found.get("inputs") == inputs else None
+
+
+def _link(kept: Path, out: Path) -> None:
+    """`out` becomes a copy that shares the files' content on disk where it can."""
+    aside = out.with_name(f".{out.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        shutil.copytree(kept, aside, copy_function=_link_or_copy)
+        shutil.rmtree(out, ignore_errors=True)
+        os.replace(aside, out)
+    except (OSError, shutil.Error) as problem:
+        raise TaskError(f"cannot place the tasks in {out}: {problem}", fix="Free some disk space.") from problem
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _build(
+    sources: Sequence[str],
+    out: Path,
+    cache: Path,
+    seed: int,
+    per_module: int,
+    workers: int,
+    progress: Progress,
+) -> BuildReport:
     rejected: Counter[str] = Counter()
     skipped: dict[str, str] = {}
     drafts: list[disk.Draft] = []
@@ -75,7 +126,7 @@ def build(
         raise TaskError("no task could be built: " + "; ".join(f"{k}: {v}" for k, v in skipped.items()))
     kept = split(drafts, seed, rejected)
     _write_all(kept, out)
-    report = BuildReport(
+    return BuildReport(
         tasks=len(kept),
         train=sum(d.task.split == "train" for d in kept),
         heldout=sum(d.task.split == "heldout" for d in kept),
@@ -83,9 +134,6 @@ def build(
         rejected=dict(rejected),
         skipped=skipped,
     )
-    manifest.with_suffix(".part").write_text(json.dumps({"inputs": inputs, "report": asdict(report)}, indent=1))
-    os.replace(manifest.with_suffix(".part"), manifest)
-    return report
 
 
 def _drafts(
@@ -149,8 +197,3 @@ def _write_all(drafts: Sequence[disk.Draft], out: Path) -> list[Task]:
     shutil.rmtree(out, ignore_errors=True)
     os.replace(aside, out)
     return tasks
-
-
-def check_sandbox(codebase: Codebase) -> None:
-    """Fail early and clearly when nothing can be run here."""
-    open_sandbox(codebase.source.tree).stop()

@@ -21,7 +21,7 @@ _SHA256 = {  # of the sdists of the default sources
     "more-itertools==11.2.1": "cbf08fd0af284dc69718b9b76a8e6203df624d70209ea511e4219d350c856f63",
     "boltons==26.2.0": "d39cfd15c1a1c3bd4d705c82252fa9edb8e4f5e8cc039f8e39afac7b1b47e92c",
 }
-_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
+PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
 _LEFT_OUT = re.compile(  # version control, caches, builds, installed copies, and prose that names what was deleted
     r"^(\.git|\.hg|\.svn|\.github|\.tox|\.nox|\.venv|venv|__pycache__|build|dist|docs?|node_modules|\.eggs|htmlcov|"
     r"\.(mypy|pytest|ruff|pytype|hypothesis)(_cache)?|.*\.egg-info|.*\.py[co]|.*\.so|\.coverage.*|tags|"
@@ -43,7 +43,7 @@ class Source:
 
 def fetch(source: str, cache: Path) -> Source:
     """The clean tree of a source, made once in the cache. Raises TaskError with what to do."""
-    if _PINNED.fullmatch(source):
+    if PINNED.fullmatch(source):
         return _from_sdist(_download(source, cache), source, cache)
     path = Path(source).expanduser()
     if path.is_dir():
