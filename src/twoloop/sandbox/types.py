@@ -19,6 +19,8 @@ class Limits:
     processes: int = 64
     output_bytes: int = 64_000
     file_mb: int = 64  # largest single file that a process may write
+    workspace_mb: int = 512  # the whole workspace; looked at several times a second, not at every write
+    tmp_mb: int = 256  # /tmp and /dev/shm each; their content counts as memory where a cgroup does the counting
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class ExecResult:
     seconds: float
     timed_out: bool = False
     out_of_memory: bool = False
-    truncated: bool = False
+    truncated: bool = False  # stdout or stderr was longer than `output_bytes`; the beginning was kept
+    process_limit: bool = False  # the process ceiling was reached
+    disk_limit: bool = False  # killed because the workspace outgrew its ceiling
 
 
 @dataclass(frozen=True)
@@ -67,19 +71,23 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: str = WORKSPACE,
     ) -> ExecResult:
-        """Run one command to its end. Raises SandboxError only when the sandbox itself fails."""
+        """Run one command to its end. Raises SandboxError only when the sandbox itself fails.
+
+        A command that cannot be started (no such program, no such `cwd`) is a result with code 127, as in a shell.
+        """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file under the workspace from outside. Refuses to follow links out of it."""
+        """Write a file under the workspace from outside, with its folders. Raises ValueError when the path leaves the
+        workspace and OSError when it meets a link or anything that is no regular file."""
         ...
 
     def get(self, path: str) -> bytes:
-        """Read a regular file under the workspace. Raises FileNotFoundError; refuses links out of it."""
+        """Read a regular file under the workspace. Raises FileNotFoundError; refuses every link."""
         ...
 
     def changed(self) -> dict[str, bytes | None]:
-        """Path -> new content of every regular file that differs from the start (None: deleted)."""
+        """Path -> new content of every regular file that differs from the start (None: no regular file any more)."""
         ...
 
     def stop(self) -> None:
