@@ -51,8 +51,8 @@ class HarnessSettings:
 
 @dataclass(frozen=True)
 class DogfoodSettings:
-    sessions: int = _setting(48, "sessions in which the current checkpoint is watched", low=1)
-    temperature: float = _setting(1.0, "of their sampling; 0 is greedy", low=0, high=5)
+    sessions: int = _setting(32, "sessions in which the current checkpoint is watched", low=1)
+    temperature: float = _setting(0.6, "of sampling outside of training; 0 is greedy", low=0, high=5)
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,18 @@ class TrainSettings:
         "hint: RL and the right hint; rl: RL alone; hint_only: no reward; irrelevant: RL and a wrong hint",
         choices=("hint", "rl", "hint_only", "irrelevant"),
     )
-    steps: int = _setting(16, "steps of the optimizer", low=1)
-    groups: int = _setting(4, "tasks rolled out in a step", low=1)
+    steps: int = _setting(10, "steps of the optimizer", low=1)
+    groups: int = _setting(8, "tasks rolled out in a step", low=1)
     group_size: int = _setting(4, "rollouts of each; their mean reward is the baseline", low=2)
-    learning_rate: float = _setting(1.5e-4, "of Adam", above=0, high=1)
+    learning_rate: float = _setting(2e-4, "of Adam", above=0, high=1)
     hint_weight: float = _setting(1.0, "λ of the hint KL beside the policy gradient; 0 is off", low=0)
     lora_rank: int = _setting(16, "of the adapter", low=1, high=1024)
-    temperature: float = _setting(1.0, "of the rollouts' sampling", above=0, high=5)
 
 
 @dataclass(frozen=True)
 class GateSettings:
-    tasks: int = _setting(40, "held-out tasks", low=2)
-    rollouts: int = _setting(2, "sessions on each, by either checkpoint", low=1)
+    tasks: int = _setting(32, "held-out tasks", low=2)
+    rollouts: int = _setting(3, "sessions on each, by either checkpoint", low=1)
     margin: float = _setting(0.02, "fall of the solve rate that still counts as none", low=0, high=1)
 
 

@@ -188,7 +188,10 @@ def test_sixteen_sandboxes_work_side_by_side(tree: Path) -> None:
 
 
 def test_workspaces_of_killed_owners_are_swept(tree: Path) -> None:
-    code = f"import time; from pathlib import Path; from twoloop.sandbox import open_sandbox\nb = open_sandbox(Path({str(tree)!r})); print(b._home, flush=True); time.sleep(60)"
+    code = (
+        "import time; from pathlib import Path; from twoloop.sandbox import open_sandbox\n"
+        f"box = open_sandbox(Path({str(tree)!r})); print(box._home, flush=True); time.sleep(60)"
+    )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     left = Path(owner.stdout.readline().strip())
