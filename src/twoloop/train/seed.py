@@ -31,7 +31,7 @@ SEED = "seed"
 class SeedConfig:
     """Supervised fine-tuning on scripted sessions."""
 
-    steps: int = 64
+    steps: int = 60
     rows: int = 12  # sessions a step
     learning_rate: float = 1e-3
     rank: int = 16
