@@ -59,7 +59,7 @@ def test_memory_outside_of_processes_is_bounded_too(box: BwrapSandbox) -> None:
         "except OSError as e: print(e.strerror)\n"
     )
     limits = Limits(tmp_mb=16, memory_mb=120, wall_s=20)
-    done = box.exec([sandbox_python(), "-I", "-S", "-c", code], limits=limits)
+    done = box.exec([sandbox_python(), "-I", "-S", "-u", "-c", code], limits=limits)
     assert b"written" not in done.stdout
     assert done.stdout.startswith(b"No space left on device\n" * 2)
     assert done.out_of_memory or done.stdout.endswith(b"Operation not permitted\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twoloop.errors import SandboxError
 from twoloop.sandbox import files, homes, policy, seccomp
-from twoloop.sandbox.cgroups import find_cgroups
+from twoloop.sandbox.cgroups import Cgroups
 from twoloop.sandbox.supervise import Launch, Meter, supervise
 from twoloop.sandbox.types import WORKSPACE, ExecResult, Limits, Mount, Tier
 from twoloop.sandbox.watch import Watch
@@ -20,9 +20,10 @@ _MOST_CHANGED = 256 << 20  # bytes that `changed` will hold in memory
 class BwrapSandbox:
     """See `sandbox.types.Sandbox`. Commands of one sandbox may run at the same time, from any thread."""
 
-    def __init__(self, tier: Tier, tree: Path, mounts: Sequence[Mount], limits: Limits) -> None:
-        """Copy `tree` into a private workspace. Raises SandboxError when that cannot be done."""
-        self._tier, self._limits = tier, limits
+    def __init__(self, tier: Tier, tree: Path, mounts: Sequence[Mount], limits: Limits, groups: Cgroups | None) -> None:
+        """Copy `tree` into a private workspace; without control groups the limits are held by counting. Raises
+        SandboxError when the workspace cannot be made."""
+        self._tier, self._limits, self._groups = tier, limits, groups
         self._home = homes.make_home()
         self._tree, self._furniture = self._home / "tree", self._home / "furniture"
         try:
@@ -79,11 +80,10 @@ class BwrapSandbox:
             raise SandboxError(f"cannot remove the workspace {self._home}: {problem}") from problem
 
     def _meter(self, limits: Limits) -> tuple[Meter, bytes]:
-        groups = find_cgroups()
-        program = seccomp.program(platform.machine(), memory_is_counted=groups is None)
-        if groups is None:
+        program = seccomp.program(platform.machine(), memory_is_counted=self._groups is None)
+        if self._groups is None:
             return Watch(limits), program
         try:
-            return groups.make(limits, partial(homes.note_group, self._home)), program
+            return self._groups.make(limits, partial(homes.note_group, self._home)), program
         except OSError as problem:
             raise SandboxError(f"cannot make a control group: {problem}") from problem

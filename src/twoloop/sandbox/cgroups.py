@@ -53,7 +53,7 @@ class Group:
                 except OSError:
                     if time.monotonic() > deadline:
                         break  # `sweep` will try again
-                    time.sleep(0.005)
+                    time.sleep(0.001)
                 else:
                     break
 

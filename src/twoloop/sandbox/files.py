@@ -161,8 +161,10 @@ def copy_tree(source: Path, target: Path) -> dict[str, bytes]:
     """Copy folders, regular files and links (as links); returns path -> sha256 of each regular file.
 
     The copies belong to us and can be read and written by us, set-id bits are dropped. Raises ValueError for sockets,
-    devices and pipes.
+    devices and pipes, and for a source that would hold its own copy.
     """
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{source} holds the folder for temporary files; set TMPDIR to a place outside of it")
     digests = {}
     waiting = [""]
     while waiting:

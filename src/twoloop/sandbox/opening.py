@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from twoloop.sandbox.bwrap import BwrapSandbox
+from twoloop.sandbox.cgroups import find_cgroups
 from twoloop.sandbox.homes import sweep
 from twoloop.sandbox.probe import probe
 from twoloop.sandbox.types import Limits, Mount
@@ -17,7 +18,7 @@ def open_sandbox(tree: Path, *, mounts: Sequence[Mount] = (), limits: Limits | N
     `limits` hold for every command that names none of its own. Raises NoSandbox or SandboxError."""
     tier = probe()
     _sweep_once()
-    return BwrapSandbox(tier, tree, mounts, limits or Limits())
+    return BwrapSandbox(tier, tree, mounts, limits or Limits(), find_cgroups())
 
 
 @cache

@@ -103,7 +103,7 @@ def _unsealed(tier: Tier) -> str | None:
         return f"cannot be sealed on {platform.machine()}: the system-call filter knows {', '.join(seccomp.MACHINES)}"
     try:
         with tempfile.TemporaryDirectory(prefix="twoloop-probe-") as empty:
-            box = BwrapSandbox(tier, Path(empty), (), Limits())
+            box = BwrapSandbox(tier, Path(empty), (), Limits(), find_cgroups())
             try:
                 done = box.exec(["/bin/cat", "/proc/self/status"])
             finally:

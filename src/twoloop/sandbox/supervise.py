@@ -153,12 +153,16 @@ class _Run:
             while b"\n" not in self._said.kept:
                 data = self._status.read(_CHUNK) if selector.select(deadline - time.monotonic()) else None
                 if not data:
-                    self._process.kill()
-                    _, said = self._process.communicate()
-                    reason = said.decode("utf-8", "replace").strip() or "it did not answer"
-                    raise SandboxError(f"the sandbox could not be built: {reason}")
+                    raise SandboxError(f"the sandbox could not be built: {self._last_words()}")
                 self._said.take(data)
         return int(json.loads(self._said.kept.split(b"\n")[0])["child-pid"])
+
+    def _last_words(self) -> str:
+        assert self._process.stderr is not None
+        self._process.kill()
+        self._process.wait()
+        os.set_blocking(self._process.stderr.fileno(), False)
+        return (self._process.stderr.read() or b"").decode("utf-8", "replace").strip() or "it did not answer"
 
     def attend(self, meter: Meter, workspace_size: Callable[[], int]) -> None:
         """Feed stdin and drain the output until all of it is closed, killing at the first breach."""
