@@ -133,7 +133,7 @@ def test_a_normal_user_gets_the_same_sandbox(open_place: Path) -> None:
     environment = {"PYTHONPATH": str(open_place), "TMPDIR": str(open_place / "tmp"), "SECRET": "hunter2"}
     done = subprocess.run(
         [python, "-c", AS_A_USER, open_place / "tree"],
-        env={**environment, "PATH": os.defpath},
+        env={**environment, "PATH": f"{find_bwrap().parent}:{os.defpath}"},
         user=NOBODY, group=NOBODY, extra_groups=[], cwd="/", capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == '["bwrap+userns", true, 137, true, "1000\\n", ["kept"]]', done.stderr

@@ -91,10 +91,11 @@ def _unfit(bwrap: Path) -> str | None:
 
 def _notes() -> tuple[str, ...]:
     groups = find_cgroups()
+    rights = ("run by root: code inside is the host's uid 0, without any capability",) if os.geteuid() == 0 else ()
     if groups is not None:
-        return (f"memory and processes are limited by {groups.kind}",)
+        return (f"memory and processes are limited by {groups.kind}", *rights)
     held = "held by the kernel" if kernel_counts_processes() else "counted, and killed above the limit"
-    return ("no writable control group: memory is counted, and killed above the limit", f"processes are {held}")
+    return ("no writable control group: memory is counted, and killed above the limit", f"processes are {held}", *rights)
 
 
 def _unsealed(tier: Tier) -> str | None:
