@@ -95,7 +95,11 @@ def _notes() -> tuple[str, ...]:
     if groups is not None:
         return (f"memory and processes are limited by {groups.kind}", *rights)
     held = "held by the kernel" if kernel_counts_processes() else "counted, and killed above the limit"
-    return ("no writable control group: memory is counted, and killed above the limit", f"processes are {held}", *rights)
+    return (
+        "no writable control group: memory is counted, and killed above the limit",
+        f"processes are {held}",
+        *rights,
+    )
 
 
 def _unsealed(tier: Tier) -> str | None:
