@@ -163,8 +163,9 @@ def report(bench: Bench, before: dict[str, Any], runs: dict[str, list[dict[str, 
     train = bench.settings.train
     body = f"""
 {HELDOUT} held-out tasks of {modules} modules, {ROLLOUTS} sessions each, no hint and no list of tools in the prompt.
-{bench.steps} steps of {train.groups} tasks × {train.group_size} sessions. Intervals are 95 %, of the paired difference from
-the seed checkpoint, clustered by module. Entropy is of the policy on trained positions, in nats, over the last two steps.
+{bench.steps} steps of {train.groups} tasks × {train.group_size} sessions. Intervals are 95 %, of the paired difference
+from the seed checkpoint, clustered by module. Entropy is of the policy on trained positions, in nats, over the last
+two steps.
 
 Seed checkpoint: failure {base_failure:.1%}, solved {base_solved:.1%}, {before["length"]:.0f} sampled tokens a session.
 

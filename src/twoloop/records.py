@@ -148,6 +148,7 @@ class Trajectory:
     ending: Ending
     reward: Reward
     changed: dict[str, str] = field(default_factory=dict)  # path -> new text of each file that the agent changed
+    instruction: str = ""  # what the agent was asked, as text
     tier: str = ""  # isolation tier of the sandbox
     seconds: float = 0.0
     started: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_forgeries_in_the_source_do_not_pass(initials: Task, cache: Path, name: 
 def test_a_patch_that_never_ends_is_a_zero_and_not_missing(
     initials: Task, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twoloop.tasks.grade.WALL_S", 2.0)
+    monkeypatch.setattr(sys.modules["twoloop.tasks.grade"], "WALL_S", 2.0)
     reward = attempt(initials, cache, ATTACKS["never ends"])
     assert (reward.status, reward.value, reward.parts["timed_out"]) == ("scored", 0.0, 1.0)
 

@@ -105,6 +105,7 @@ def _never_opened(name: str, task: Task, run: Run, reason: str) -> Trajectory:
         turns=(),
         ending="infrastructure",
         reward=missing(reason),
+        instruction=task.instruction,
         started=now(),
     )
 
@@ -201,6 +202,7 @@ def _finish(session: _Session, run: Run) -> Trajectory:
         ending=session.ending or "max_turns",
         reward=reward,
         changed={path: data.decode("utf-8", "replace") for path, data in changed.items() if data is not None},
+        instruction=environment.instruction,
         tier=environment.sandbox.tier,
         seconds=round(time.monotonic() - session.began, 3),
         started=session.started,

@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from twoloop.errors import StoreError
 from twoloop.records import Checkpoint, Event, Lineage, Trajectory, Verdict, now
-from twoloop.store import codec
+from twoloop.store import atif, codec
 from twoloop.store.blobs import Blobs
 
 _META = MetaData()
@@ -148,7 +148,7 @@ class Store:
                 "checkpoint": t.checkpoint,
                 "reward_status": t.reward.status,
                 "reward": t.reward.value,
-                "blob": self.blobs.put(codec.trajectory_to_json(t).encode()),
+                "blob": self.blobs.put(atif.dumps(t).encode()),
             }
             for t in trajectories
         ]
@@ -160,11 +160,11 @@ class Store:
         blobs = self._column(
             select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.phase == phase).order_by(_TRAJECTORIES.c.id)
         )
-        return [codec.trajectory_from_json(self.blobs.get(blob).decode()) for blob in blobs]
+        return [atif.loads(self.blobs.get(blob).decode()) for blob in blobs]
 
     def trajectory(self, session: str) -> Trajectory | None:
         blobs = self._column(select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.id == session))
-        return codec.trajectory_from_json(self.blobs.get(blobs[0]).decode()) if blobs else None
+        return atif.loads(self.blobs.get(blobs[0]).decode()) if blobs else None
 
     def has_session(self, session: str) -> bool:
         return bool(self._column(select(_TRAJECTORIES.c.id).where(_TRAJECTORIES.c.id == session)))

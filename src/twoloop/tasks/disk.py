@@ -121,7 +121,7 @@ def to_toml(document: Mapping[str, Any]) -> str:
 
 def _table(table: Mapping[str, Any], name: str, lines: list[str]) -> None:
     scalars = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
-    if name and scalars:
+    if name and (scalars or not table):
         lines += ["", f"[{name}]"]
     lines += [f"{_key(key)} = {_value(value)}" for key, value in scalars.items()]
     for key, value in table.items():

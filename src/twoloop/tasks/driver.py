@@ -1,8 +1,8 @@
 """Runs tests inside the sandbox and reports through a file descriptor opened before any workspace code is loaded.
 
-Stand-alone: it is mounted into the sandbox as one file and started as `python -I -S driver.py`. Standard input holds a
-JSON request {"site", "root", "paths", "contexts", "sources", "order"}; the answer is one JSON document on what was
-standard output. pytest is imported from the runner's own folder before the workspace can be imported, the
+Stand-alone: it is mounted into the sandbox as one file and started as `python -P -s -S driver.py`. Standard input
+holds a JSON request {"site", "root", "paths", "contexts", "sources", "order"}; the answer is one JSON document on
+what was standard output. pytest is imported from the runner's own folder before the workspace can be imported, the
 workspace's configuration is not read, and plugins are not looked for.
 """
 

@@ -54,7 +54,7 @@ def run_suite(
         "order": order,
     }
     done = sandbox.exec(
-        [sandbox_python(), "-I", "-S", _DRIVER],
+        [sandbox_python(), "-P", "-s", "-S", _DRIVER],
         stdin=json.dumps(request).encode(),
         limits=Limits(wall_s=wall_s, memory_mb=1500, processes=64, output_bytes=64_000_000),
     )
