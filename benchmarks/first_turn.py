@@ -85,6 +85,8 @@ class Bench:
             groups=self.settings.train.groups,
             group_size=self.settings.train.group_size,
             learning_rate=self.settings.train.learning_rate,
+            hint_weight=self.settings.train.hint_weight,
+            hint_final=self.settings.train.hint_weight,
             workers=self.engine.cores,
             seed=seed,
         )

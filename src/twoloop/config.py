@@ -66,7 +66,7 @@ class TrainSettings:
     groups: int = _setting(8, "tasks rolled out in a step", low=1)
     group_size: int = _setting(4, "rollouts of each; their mean reward is the baseline", low=2)
     learning_rate: float = _setting(2e-4, "of Adam", above=0, high=1)
-    hint_weight: float = _setting(1.0, "λ of the hint KL beside the policy gradient; 0 is off", low=0)
+    hint_weight: float = _setting(10.0, "λ of the hint KL beside the policy gradient; 0 is off", low=0)
     lora_rank: int = _setting(16, "of the adapter", low=1, high=1024)
 
 

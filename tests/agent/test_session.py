@@ -24,7 +24,8 @@ EDIT = f"replace_in_file\npath: pkg/m.py\nold: {STUB}\nnew:\nreturn x"
 
 
 def play(renderer: ChatMLRenderer, answer: Callable[[str, int], str], *, product_name: str = "default") -> Trajectory:
-    run = Run(ScriptedSampler(renderer, answer), renderer, product(product_name), "scripted", grade, label="s")
+    roomy = replace(product(product_name), max_turn_tokens=300, max_context=4000)  # the tiny tokenizer counts bytes
+    run = Run(ScriptedSampler(renderer, answer), renderer, roomy, "scripted", grade, label="s")
     return rollout([task()], MemoryEnvironment, run)[0]
 
 

@@ -28,7 +28,7 @@ class Harness:
     list_tools: bool = False
     max_turns: int = 6
     max_errors: int = 3  # consecutive failed calls that end a session
-    max_turn_tokens: int = 96
+    max_turn_tokens: int = 80
     max_context: int = 1024  # tokens
 
     def tool(self, name: str) -> Tool | None:

@@ -10,7 +10,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,8 @@ class Rooms:
         return self._cut(drawn)
 
     def dogfood(self, base: Checkpoint, i: int, tasks: list[Task]) -> Any:
-        self.progress("dogfooding", i, len(self.dogfood_batches()))
-        return self._sessions("dogfood", i, base, tasks, report=True)
+        with self._shown("dogfooding", i, len(self.dogfood_batches())):
+            return self._sessions("dogfood", i, base, tasks, report=True)
 
     def areas(self) -> Any:
         """Automatic reports of this turn's sessions and what people said of any session that is known."""
@@ -97,8 +98,8 @@ class Rooms:
 
     def probe(self, base: Checkpoint, i: int, tasks: list[Task]) -> Any:
         """How hard the tasks are for the base checkpoint once the fault is out of the way."""
-        self.progress("finding tasks of the right difficulty", i, len(self.probe_batches()))
-        return self._sessions("probe", i, base, tasks, listing=True)
+        with self._shown("finding tasks of the right difficulty", i, len(self.probe_batches())):
+            return self._sessions("probe", i, base, tasks, listing=True)
 
     def prepare(self) -> Any:
         """Task ids to train on and to gate on: those whose solve rate most probably lies in the band."""
@@ -116,7 +117,10 @@ class Rooms:
 
     def climb(self, base: Checkpoint, area: Area, weights: dict[str, float], i: int) -> Any:
         """One training step from the state that the step before has left on disk."""
-        self.progress("training", i, self.engine.settings.train.steps)
+        with self._shown("training", i, self.engine.settings.train.steps):
+            return self._climb_step(base, area, weights, i)
+
+    def _climb_step(self, base: Checkpoint, area: Area, weights: dict[str, float], i: int) -> Any:
         climb, trainer = self._climber(base, area, weights)
         if self._climbed != i - 1:
             trainer.load_state(self._state(i - 1))
@@ -202,12 +206,10 @@ class Rooms:
         tasks = {t.id: t for t in self.heldout}
         return self._cut([tasks[name] for name in chosen for _ in range(self.engine.settings.gate.rollouts)])
 
-    def gate(self, checkpoint: Checkpoint, side: str, i: int, tasks: list[Task]) -> Any:
+    def gate(self, checkpoint: Checkpoint, side: str, i: int, of: int, tasks: list[Task]) -> Any:
         """Held-out sessions, no hint and no list in the prompt; both sides draw with the same seeds."""
-        self.progress(
-            f"measuring the {side} on held-out tasks", i, -(-len(tasks) // self.engine.settings.runtime.batch)
-        )
-        return self._sessions(f"gate/{side}", i, checkpoint, tasks)
+        with self._shown(f"measuring the {side} on held-out tasks", i, of):
+            return self._sessions(f"gate/{side}", i, checkpoint, tasks)
 
     def verdict(self, base: Checkpoint, candidate: Checkpoint, area: Area) -> Verdict:
         before, after = self._all("gate/base"), self._all("gate/candidate")
@@ -256,6 +258,13 @@ class Rooms:
         if report:
             self.store.add_events([e for s in sessions for e in detect(s, batch.harness)])
         return {"sessions": len(sessions), "sampled_tokens": sum(s.sampled for s in sessions)}
+
+    @contextmanager
+    def _shown(self, what: str, done: int, of: int) -> Iterator[None]:
+        """Tell how far a stage is, before and after one of its steps."""
+        self.progress(what, done, of)
+        yield
+        self.progress(what, done + 1, of)
 
     def _all(self, phase: str) -> list[Trajectory]:
         return self.store.trajectories(f"{self.name}/{phase}")

@@ -78,8 +78,9 @@ def both_loops(do: Durable, rooms: Rooms) -> object:
 
     # Prove it on tasks and modules that were never trained on, then ship it or drop it.
     for side, checkpoint in (("base", base), ("candidate", candidate)):
-        for i, tasks in enumerate(rooms.gate_batches(plan["gate"])):
-            do.step(f"gate/{side}/{i}", partial(rooms.gate, checkpoint, side, i, tasks))
+        batches = rooms.gate_batches(plan["gate"])
+        for i, tasks in enumerate(batches):
+            do.step(f"gate/{side}/{i}", partial(rooms.gate, checkpoint, side, i, len(batches), tasks))
     verdict = do.step("verdict", lambda: to_plain(rooms.verdict(base, candidate, area)))
     return _end(do, rooms, areas, verdict)
 

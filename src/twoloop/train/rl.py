@@ -32,10 +32,10 @@ class ClimbConfig:
     group_size: int = 4
     learning_rate: float = 1.5e-4
     warmup: int = 2  # steps
-    hint_weight: float = 1.0
-    hint_final: float = 1.0  # λ is moved linearly from hint_weight to this over the steps
+    hint_weight: float = 10.0  # λ; the hint term is a mean over a turn, the policy gradient a sum over a session
+    hint_final: float = 10.0  # λ is moved linearly from hint_weight to this over the steps
     hint_turns: HintTurns = "decisive"
-    failed_call_penalty: float = 0.2  # auxiliary reward: −penalty × share of failed calls
+    failed_call_penalty: float = 0.1  # auxiliary reward: −penalty × share of failed calls
     max_sampler_gap: float = 0.05  # nats; above it sampler and trainer are not the same policy
     workers: int = 2
     seed: int = 0
