@@ -79,7 +79,7 @@ def test_a_success_resets_the_count_of_failures(renderer: ChatMLRenderer) -> Non
     [
         ("read_file\npath: nowhere.py", "error: no such file: nowhere.py"),
         ("replace_in_file\npath: pkg/m.py\nold: absent\nnew: x", "error: the old text is not in the file"),
-        ("replace_in_file\npath: pkg/m.py\nold: f\nnew: x", "error: the old text is in the file 2 times"),
+        ("replace_in_file\npath: pkg/m.py\nold: f\nnew: x", "error: the old text is in the file 3 times"),
         ("list_files", "pkg/m.py"),
         ("read_file\npath: pkg/m.py", f"def f(x):\n    {STUB}\n"),
         ("write_file\npath: pkg/n.py\ncontent: y = 1", "ok"),

@@ -40,12 +40,14 @@ def hint_kl(student: Tensor, teacher: Tensor, top_k: int, direction: str) -> Ten
     teacher = teacher.detach()
     if top_k < student.shape[1]:
         index = student.detach().topk(top_k, dim=-1).indices
-        student, teacher = _with_tail(student.gather(1, index)), _with_tail(teacher.gather(1, index))
+        student, teacher = _with_tail(student, index), _with_tail(teacher, index)
     left, right = (teacher, student) if direction == "forward" else (student, teacher)
     return (left.exp() * (left - right)).sum(-1)
 
 
-def _with_tail(logp: Tensor) -> Tensor:
-    """Append the log of what is left of 1: (B, K) -> (B, K + 1)."""
-    total = torch.logsumexp(logp, -1, keepdim=True).clamp(max=-1e-7)
-    return torch.cat([logp, torch.log(-torch.expm1(total))], dim=-1)
+def _with_tail(logp: Tensor, index: Tensor) -> Tensor:
+    """The chosen entries and one bucket for the rest: (B, V), (B, K) -> (B, K + 1).
+
+    The rest is summed, not taken as 1 − Σ chosen: that difference has no digits left where the rest is small."""
+    rest = logp.scatter(1, index, -torch.inf).logsumexp(-1, keepdim=True)
+    return torch.cat([logp.gather(1, index), rest], dim=-1)
