@@ -10,7 +10,7 @@ from twoloop.agent.products import product
 from twoloop.models.chat import ChatMLRenderer
 from twoloop.records import Reward, Trajectory, Turn, missing, scored
 from twoloop.train.hints import available_tools, flagged_turns
-from twoloop.train.rl import ClimbConfig, advantages, anneal, choose, to_data, value_of
+from twoloop.train.rl import ClimbConfig, advantages, anneal, choose, deal, to_data, value_of
 
 HARNESS = product("renamed")
 CONFIG = ClimbConfig(kind="unknown_tool", failed_call_penalty=0.0)
@@ -111,3 +111,12 @@ def test_tasks_are_drawn_by_weight_and_without_repeats(renderer: ChatMLRenderer)
 def test_lambda_moves_in_a_line() -> None:
     config = ClimbConfig(kind="x", steps=5, hint_weight=1.0, hint_final=0.2)
     assert [anneal(config, i) for i in range(5)] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
+
+
+def test_every_row_is_dealt_once_and_groups_are_spread(renderer: ChatMLRenderer) -> None:
+    group = [session(renderer, task, scored(r)) for task in "ab" for r in (0, 1, 0, 1)]
+    data = to_data(group, HARNESS, renderer, CONFIG)
+    piles = deal(data, 2)
+    assert sorted(map(id, data)) == sorted(id(d) for pile in piles for d in pile)
+    assert [Counter(d.group for d in pile) for pile in piles] == [Counter("aabb")] * 2
+    assert len(deal(data[:1], 3)) == 1

@@ -16,7 +16,7 @@ from twoloop.models.types import Renderer
 from twoloop.records import Datum, HintSpan, Task, Trajectory
 from twoloop.train.hints import HintKind, HintTurns, flagged_turns, hint_for, splice
 from twoloop.train.trainer import LocalTrainer
-from twoloop.train.types import LossConfig
+from twoloop.train.types import LossConfig, StepStats
 
 Arm = Literal["hint", "rl", "irrelevant", "hint_only"]
 
@@ -30,6 +30,7 @@ class ClimbConfig:
     steps: int = 16
     groups: int = 4
     group_size: int = 4
+    minibatches: int = 2  # optimizer steps a rollout batch, each on its own sessions: every sample is trained once
     learning_rate: float = 1.5e-4
     warmup: int = 2  # steps
     hint_weight: float = 10.0  # λ; the hint term is a mean over a turn, the policy gradient a sum over a session
@@ -111,29 +112,36 @@ class Climb:
         data = to_data(sessions, self._harness, self._renderer, config)
         if not data:
             return _stats(i, sessions, config.kind)
+        parts = deal(data, config.minibatches)
         loss = LossConfig(
             hint_weight=anneal(config, i) if config.hint else 0.0,
-            divisor=float(len(sessions)),
+            divisor=len(sessions) / len(parts),
         )
-        seen = self.trainer.forward_backward(data, loss)
-        if seen.sampler_gap > config.max_sampler_gap:
-            raise TrainError(
-                f"sampler and trainer disagree by {seen.sampler_gap:.3f} nats a token (limit {config.max_sampler_gap})",
-                fix="They do not hold the same weights: start the turn again from its last checkpoint.",
-            )
-        done = self.trainer.optim_step(config.learning_rate * min(1.0, (i + 1) / config.warmup))
+        seen: list[StepStats] = []
+        norms: list[float] = []
+        for part in parts:
+            seen.append(self.trainer.forward_backward(part, loss))
+            self._check_gap(seen[0].sampler_gap)  # later parts are one step off-policy, by design
+            norms.append(self.trainer.optim_step(config.learning_rate * min(1.0, (i + 1) / config.warmup)).grad_norm)
         return replace(
             _stats(i, sessions, config.kind),
-            trained_tokens=seen.tokens,
-            hinted_tokens=seen.hint_tokens,
-            loss=seen.loss,
-            entropy=seen.entropy,
-            hint_kl=seen.hint_kl,
-            hint_gain=seen.hint_gain,
-            sampler_gap=seen.sampler_gap,
-            grad_norm=done.grad_norm,
+            trained_tokens=sum(s.tokens for s in seen),
+            hinted_tokens=sum(s.hint_tokens for s in seen),
+            loss=_mean([s.loss for s in seen]),
+            entropy=_mean([s.entropy for s in seen]),
+            hint_kl=_mean([s.hint_kl for s in seen]),
+            hint_gain=_mean([s.hint_gain for s in seen]),
+            sampler_gap=seen[0].sampler_gap,
+            grad_norm=_mean(norms),
             learned=True,
         )
+
+    def _check_gap(self, gap: float) -> None:
+        if gap > self.config.max_sampler_gap:
+            raise TrainError(
+                f"sampler and trainer disagree by {gap:.3f} nats a token (limit {self.config.max_sampler_gap})",
+                fix="They do not hold the same weights: start the turn again from its last checkpoint.",
+            )
 
     def _rollouts(self, i: int, on_done: Callable[[Trajectory], None] | None) -> list[Trajectory]:
         config = self.config
@@ -149,6 +157,18 @@ class Climb:
             workers=config.workers,
         )
         return rollout([task for task in chosen for _ in range(config.group_size)], self._opener, run, on_done)
+
+
+def deal(data: Sequence[Datum], parts: int) -> list[list[Datum]]:
+    """Deal rows into up to `parts` piles, group by group, so that each pile holds some of every group."""
+    piles: list[list[Datum]] = [[] for _ in range(min(parts, len(data)))]
+    for i, datum in enumerate(sorted(data, key=lambda d: d.group)):
+        piles[i % len(piles)].append(datum)
+    return piles
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def choose(tasks: Sequence[Task], weights: Sequence[float], count: int, rng: random.Random) -> list[Task]:
