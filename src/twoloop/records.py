@@ -263,7 +263,11 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A paired, clustered estimate with its 95 % interval and its denominators."""
+    """A paired, clustered estimate with its 95 % interval and its denominators.
+
+    `lost_low` and `lost_high`, where known, are the differences that the worst and the best values of every rollout
+    that the infrastructure lost would have made of it.
+    """
 
     name: str
     base: float
@@ -275,6 +279,8 @@ class Estimate:
     clusters: int
     rollouts: int
     missing: int = 0
+    lost_low: float | None = None
+    lost_high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,17 @@ def test_the_tail_bucket_bounds_the_divergence_from_below_and_reaches_it(seed: i
     assert float(losses.hint_kl(student, student.clone(), k, direction).abs().max()) < 1e-5
 
 
+def test_a_token_that_only_the_teacher_thinks_of_is_what_is_learned() -> None:
+    """The student gives the right token less than its top-k; its probability must rise, and not that of all others."""
+    logits = torch.arange(50, dtype=torch.float32).flip(0)[None].clone().requires_grad_()  # token 49 is the last
+    taught = torch.full((1, 50), -20.0)
+    taught[0, 49] = 0.0
+    losses.hint_kl(logits.log_softmax(-1), taught.log_softmax(-1), 5, "forward").sum().backward()
+    assert logits.grad is not None
+    assert float(logits.grad[0, 49]) < -0.9
+    assert float(logits.grad[0, 10:49].abs().max()) < 1e-3
+
+
 def test_hint_kl_pulls_the_student_toward_the_teacher_and_leaves_the_teacher_alone() -> None:
     logits = torch.zeros(1, 8, requires_grad=True)
     taught = torch.tensor([[4.0, 0, 0, 0, 0, 0, 0, 0]], requires_grad=True)

@@ -20,7 +20,7 @@ class LossConfig:
     ratio_cap: float = 2.0  # cap of the detached importance ratio
     kl_reference: float = 0.0  # weight of the k1 KL to the reference (the frozen teacher's weights), 0 = off
     hint_weight: float = 0.0  # λ of hint KL; 0 = off
-    hint_top_k: int = 64  # student's top-k tokens; the rest is one tail bucket
+    hint_top_k: int = 0  # top-k tokens of student and teacher, the rest in one bucket; 0 = all, exact
     hint_direction: Literal["forward", "reverse"] = "forward"
     divisor: float = 1.0  # the loss is a sum over tokens divided by this
 
