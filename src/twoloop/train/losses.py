@@ -36,8 +36,8 @@ def hint_kl(student: Tensor, teacher: Tensor, top_k: int, direction: str) -> Ten
     log-probabilities (B, V); the teacher carries no gradient. "forward" is KL(teacher ‖ student), "reverse" is
     KL(student ‖ teacher).
 
-    top_k = 0 is exact. Otherwise it is taken over the top-k tokens of *both* plus one bucket for the rest. The student's
-    own top-k would not do: a hint matters most where the right token is not among them, and then all that a forward
+    top_k = 0 is exact. Otherwise it is taken over the top-k tokens of *both* plus one bucket for the rest. The
+    student's own top-k would not do: a hint matters most where the right token is not among them, and then all that a forward
     KL asks for is a heavier bucket, which the student fills with anything at all (measured: the failing tool name
     gave way to hundreds of random ones, entropy 0.9 → 1.9 nats).
     """
