@@ -37,9 +37,9 @@ def hint_kl(student: Tensor, teacher: Tensor, top_k: int, direction: str) -> Ten
     KL(student ‖ teacher).
 
     top_k = 0 is exact. Otherwise it is taken over the top-k tokens of *both* plus one bucket for the rest. The
-    student's own top-k would not do: a hint matters most where the right token is not among them, and then all that a forward
-    KL asks for is a heavier bucket, which the student fills with anything at all (measured: the failing tool name
-    gave way to hundreds of random ones, entropy 0.9 → 1.9 nats).
+    student's own top-k would not do: a hint matters most where the right token is not among them, and then all that
+    a forward KL asks for is a heavier bucket, which the student fills with anything at all (measured: the failing
+    tool name gave way to hundreds of random ones, entropy 0.9 → 1.9 nats).
     """
     teacher = teacher.detach()
     if 0 < top_k < student.shape[1]:
