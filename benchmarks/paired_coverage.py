@@ -24,9 +24,9 @@ from twoloop.evals import clustered_mean
 Numbers: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Callable[[Numbers, Numbers], tuple[float, float]]  # sizes, sums of the clusters -> interval
 
-DRAWS, BOOTSTRAPPED, RESAMPLES, ROLLOUTS = 1500, 300, 399, 2
+DRAWS, BOOTSTRAPPED, RESAMPLES, ROLLOUTS = 1500, 300, 399, 3
 CLUSTERS = (6, 8, 10, 14, 20)
-UNEQUAL, EQUAL = np.array([1, 1, 2, 2, 3, 4, 6, 10]), np.array([3])
+UNEQUAL, EQUAL, LARGE = np.array([1, 1, 2, 2, 3, 4, 6, 10]), np.array([3]), np.array([8])
 TARGET = 0.94
 
 
@@ -48,6 +48,8 @@ SETTINGS = (
     Setting("0 → 10 %, modules differ", 0.0, 0.1, 0.3, False, UNEQUAL, True),
     Setting("0 → 10 %, modules all or nothing", 0.0, 0.1, 0.6, False, UNEQUAL, True),
     Setting("0 → 10 %, modules of one size", 0.0, 0.1, 0.3, False, EQUAL, True),
+    Setting("0 → 10 %, large modules", 0.0, 0.1, 0.3, False, LARGE, True),
+    Setting("0 → 5 %", 0.0, 0.05, 0.2, False, UNEQUAL, True),
     Setting("100 → 8 %", 1.0, 0.08, 0.2, False, UNEQUAL, True),
     Setting("10 → 10 %", 0.1, 0.1, 0.2, True, UNEQUAL, False),
     Setting("20 → 30 %", 0.2, 0.3, 0.2, True, UNEQUAL, False),

@@ -19,7 +19,7 @@ from scipy import stats
 from twoloop.records import Estimate, Trajectory
 
 LEVEL = 0.95
-GHOST = 2.5  # weight of the added cluster when all but one agree; the least that covers at every setting simulated
+FADE = 1.5  # power of the agreement with which the rule of three fades; the largest that was seen to cover throughout
 TIE = 9  # decimals to which the means of two clusters must agree to count as the same
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -42,14 +42,13 @@ def clustered_mean(
     """Mean of values with its 95 % interval, clipped to `bounds`; a share is a mean with bounds (0, 1).
 
     The variance is cluster-robust with the CR2 correction, the t quantile has Bell and McCaffrey's degrees of freedom
-    (Pustejovsky and Tipton 2018, arXiv 1601.01981). Where many clusters agree exactly, as with rare successes, that
-    variance rests on the few that do not. Each end is therefore reckoned a second time with one cluster more, like the
-    most extreme one on that side, of mean size and with the weight 2.5 q², where q is the share of the other clusters
-    that a cluster with the commonest mean agrees with; the wider of the two stands. When all differ, q is 0.
+    (Pustejovsky and Tipton 2018, arXiv 1601.01981). Clusters that all agree give no variance, and a clean sweep must not
+    claim certainty: then the interval reaches as far as the rule of three for G clusters, 1 − 0.05^(1/G). Where many but
+    not all agree, as with rare successes, the variance rests on the few that do not and is too small; so the interval
+    never reaches less far than that bound times q^1.5, where q is the share of the other clusters that a cluster with
+    the commonest mean agrees with. When all differ, q is 0 and this is the textbook interval.
 
-    Clusters that all agree give no variance; the interval is then as wide as the rule of three makes it for G
-    independent clusters, 1 − 0.05^(1/G), so that a clean sweep never claims certainty. One cluster says nothing about
-    others: its interval is the whole range. Raises ValueError for no values.
+    One cluster says nothing about others: its interval is the whole range. Raises ValueError for no values.
     """
     if not values:
         raise ValueError("no values")
@@ -58,12 +57,10 @@ def clustered_mean(
     mean, groups = float(x.mean()), len(sizes)
     if groups < 2:
         return Interval(mean, *bounds, len(x), groups)
-    if round(float(np.ptp(sums / sizes)), TIE) == 0.0:
-        half = 1.0 - (1.0 - LEVEL) ** (1.0 / groups)
-        low, high = mean - half, mean + half
-    else:
-        low, high = _end(sizes, sums, -1.0), _end(sizes, sums, 1.0)
-    return Interval(mean, max(bounds[0], low), min(bounds[1], high), len(x), groups)
+    _, agreeing = np.unique(np.round(sums / sizes, TIE), return_counts=True)
+    agreement = (agreeing.max() - 1) / (groups - 1)
+    half = max(_cr2_reach(sizes, sums), float(agreement**FADE * (1.0 - (1.0 - LEVEL) ** (1.0 / groups))))
+    return Interval(mean, max(bounds[0], mean - half), min(bounds[1], mean + half), len(x), groups)
 
 
 def _by_cluster(x: Numbers, clusters: Sequence[str]) -> tuple[Numbers, Numbers]:
@@ -72,22 +69,12 @@ def _by_cluster(x: Numbers, clusters: Sequence[str]) -> tuple[Numbers, Numbers]:
     return np.bincount(index).astype(float), np.bincount(index, x).astype(float)
 
 
-def _end(sizes: Numbers, sums: Numbers, side: float) -> float:
-    """One end of the interval of clusters that do not all agree: `side` −1 is the lower, +1 the upper."""
-    means = sums / sizes
-    _, agreeing = np.unique(np.round(means, TIE), return_counts=True)
-    weight = GHOST * ((agreeing.max() - 1) / (len(sizes) - 1)) ** 2 * sizes.mean()
-    extreme = side * (side * means).max()
-    plain = _cr2_end(sizes, sums, side)
-    widened = _cr2_end(np.append(sizes, weight), np.append(sums, weight * extreme), side) if weight else plain
-    return side * max(side * plain, side * widened)
-
-
-def _cr2_end(sizes: Numbers, sums: Numbers, side: float) -> float:
+def _cr2_reach(sizes: Numbers, sums: Numbers) -> float:
+    """Half the width of the CR2 interval of a mean."""
     share = sizes / sizes.sum()
-    mean = sums.sum() / sizes.sum()
-    error = math.sqrt(float(((sums - sizes * mean) ** 2 / (1.0 - share)).sum())) / sizes.sum()
-    return float(mean + side * stats.t.ppf((1.0 + LEVEL) / 2.0, _degrees(share)) * error)
+    residual = sums - sizes * (sums.sum() / sizes.sum())
+    error = math.sqrt(float((residual**2 / (1.0 - share)).sum())) / float(sizes.sum())
+    return float(stats.t.ppf((1.0 + LEVEL) / 2.0, _degrees(share))) * error
 
 
 def _degrees(share: Numbers) -> float:
