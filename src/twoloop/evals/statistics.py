@@ -19,7 +19,7 @@ from scipy import stats
 from twoloop.records import Estimate, Trajectory
 
 LEVEL = 0.95
-FADE = 1.5  # power of the agreement with which the rule of three fades; the largest that was seen to cover throughout
+FADE = 2  # power of the agreement with which the rule of three fades; 3 was seen to cover too little
 TIE = 9  # decimals to which the means of two clusters must agree to count as the same
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -42,11 +42,11 @@ def clustered_mean(
     """Mean of values with its 95 % interval, clipped to `bounds`; a share is a mean with bounds (0, 1).
 
     The variance is cluster-robust with the CR2 correction, the t quantile has Bell and McCaffrey's degrees of freedom
-    (Pustejovsky and Tipton 2018, arXiv 1601.01981). Clusters that all agree give no variance, and a clean sweep must not
-    claim certainty: then the interval reaches as far as the rule of three for G clusters, 1 − 0.05^(1/G). Where many but
-    not all agree, as with rare successes, the variance rests on the few that do not and is too small; so the interval
-    never reaches less far than that bound times q^1.5, where q is the share of the other clusters that a cluster with
-    the commonest mean agrees with. When all differ, q is 0 and this is the textbook interval.
+    (Pustejovsky and Tipton 2018, arXiv 1601.01981). Clusters that all agree give no variance, and a clean sweep must
+    not claim certainty: then the interval reaches as far as the rule of three for G clusters, 1 − 0.05^(1/G). Where
+    many but not all agree, as with rare successes, the variance rests on the few that do not and is too small; so the
+    interval never reaches less far than that bound times q², where q is the share of the other clusters that a cluster
+    with the commonest mean agrees with. When all differ, q is 0 and this is the textbook interval.
 
     One cluster says nothing about others: its interval is the whole range. Raises ValueError for no values.
     """
