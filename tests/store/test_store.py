@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 
 from twoloop.errors import StoreError
 from twoloop.records import (
@@ -15,9 +13,6 @@ from twoloop.records import (
     Event,
     Lineage,
     Reward,
-    ToolCall,
-    Trajectory,
-    Turn,
     Verdict,
     missing,
     new_id,
@@ -25,50 +20,6 @@ from twoloop.records import (
     tampered,
 )
 from twoloop.store import Store
-
-finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
-calls = st.none() | st.builds(ToolCall, st.text(max_size=5), st.dictionaries(st.text(max_size=3), st.text(max_size=5)))
-rewards = st.one_of(
-    st.builds(missing, st.text(max_size=9)), st.builds(tampered, st.text(max_size=9)), finite.map(scored)
-)
-token = st.integers(0, 50_000)
-
-
-@st.composite
-def trajectories(draw: st.DrawFn) -> Trajectory:
-    tokens = draw(st.lists(token, max_size=6))
-    turns = []
-    for _ in range(draw(st.integers(0, 3))):
-        drawn = draw(st.lists(token, min_size=1, max_size=4))
-        turns.append(
-            Turn(
-                len(tokens),
-                len(tokens) + len(drawn),
-                tuple(draw(finite) for _ in drawn),
-                draw(st.text(max_size=20)),
-                draw(st.integers(0, 9)),
-                draw(calls),
-                draw(st.sampled_from([None, "unknown_tool"])),
-                draw(st.text(max_size=20)),
-            )
-        )
-        tokens += drawn + draw(st.lists(token, max_size=3))
-    return Trajectory(
-        id=draw(st.uuids().map(str)),
-        task_id="t",
-        cluster="c",
-        checkpoint="k",
-        harness="h",
-        seed=draw(st.integers(0, 2**40)),
-        prompt_tokens=1,
-        tokens=tuple(tokens),
-        turns=tuple(turns),
-        ending="finished",
-        reward=draw(rewards),
-        changed=draw(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=2)),
-        instruction=draw(st.text(max_size=9)),
-        started=draw(st.sampled_from(["", "2026-01-01T00:00:00.000Z"])),
-    )
 
 
 def event(session: str = "s", kind: str = "thumbs_down", key: str = "") -> Event:
@@ -146,27 +97,60 @@ def test_a_file_that_is_no_record_is_refused_and_left_alone(tmp_path: Path) -> N
     assert (tmp_path / "record.sqlite").read_bytes().startswith(b"not a database")
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from twoloop.records import Event
-from twoloop.store import Store
-store = Store.open(Path(sys.argv[1]))
-for i in range(100_000):
-    store.add_events([Event(str(i), str(i), "2026", "comment", "USER", "s")])
-    print(i, flush=True)
-"""
+def test_another_events_id_is_refused_with_all_that_came_with_it(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    first = event(key="k")
+    store.add_events([first])
+    with pytest.raises(StoreError, match="another event's id"):
+        store.add_events([event(), replace(first, idem_key="other")])
+    assert store.events() == [first]
 
 
-def test_acknowledged_events_survive_kill_9(tmp_path: Path) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    acknowledged = [int(writer.stdout.readline()) for _ in range(40)]
-    os.kill(writer.pid, signal.SIGKILL)
-    acknowledged += [int(line) for line in writer.stdout.read().split()]
-    writer.wait()
-    kept = {int(e.id) for e in Store.open(tmp_path).events()}
-    assert set(acknowledged) <= kept
+def test_events_of_very_many_sessions_are_found_in_one_question(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.add_events([event(session=f"s{i}") for i in range(5)])
+    names = [f"s{i}" for i in range(1, 40_000)]
+    assert sorted(e.session for e in store.events(sessions=names)) == ["s1", "s2", "s3", "s4"]
+    assert store.events(sessions=[]) == []
+    assert store.events(sessions=names, kind="thumbs_up") == []
+
+
+def test_a_name_without_a_checkpoint_is_not_served(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with pytest.raises(StoreError, match="no checkpoint ghost"):
+        store.set_serving("ghost")
+    assert store.serving() is None
+
+
+def test_text_that_is_no_unicode_is_an_error_with_its_fix_or_kept_exactly(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    odd = replace(event(), text="half a pair: \ud800")
+    store.add_events([odd])
+    assert store.events() == [odd]
+    with pytest.raises(StoreError, match="Unicode"):
+        store.add_events([event(session="\ud800")])
+
+
+def test_a_record_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    Store.open(tmp_path).add_events([event()])
+    with sqlite3.connect(tmp_path / "record.sqlite") as raw:
+        raw.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="version 99"):
+        Store.open(tmp_path)
+
+
+def test_looking_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    Store.open(tmp_path).add_events([event()])
+    with sqlite3.connect(tmp_path / "record.sqlite", isolation_level=None) as raw:
+        raw.execute("BEGIN IMMEDIATE")
+        assert len(Store.open(tmp_path).events()) == 1
+
+
+def test_threads_may_store_the_same_content_at_once(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: store.blobs.put(b"same" * 1000), range(64)))) == 1
+    assert [p.name for p in (tmp_path / "blobs").rglob(".*")] == []
 
 
 def test_rewards_keep_their_meaning() -> None:

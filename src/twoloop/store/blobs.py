@@ -1,9 +1,13 @@
-"""Content-addressed files: written aside, synced, renamed. The name is the sha256 of the content."""
+"""Content-addressed files: written aside, synced, renamed. The name is the sha256 of the content.
+
+A writer that was killed may leave a file whose name begins with a dot; it is never read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from pathlib import Path
 
 from twoloop.errors import StoreError
@@ -19,14 +23,17 @@ class Blobs:
         path = self._path(digest)
         if path.is_file():
             return digest
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # threads and processes may store the same content
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _sync_folder(path.parent.parent)
             with aside.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(aside, path)
+            _sync_folder(path.parent)
         except OSError as problem:
             aside.unlink(missing_ok=True)
             raise StoreError(f"could not store {len(data)} bytes: {problem}", fix="Free some disk space.") from problem
@@ -43,3 +50,12 @@ class Blobs:
 
     def _path(self, digest: str) -> Path:
         return self._root / digest[:2] / digest
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name is durable only when the folder that holds it is."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

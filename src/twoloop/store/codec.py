@@ -9,7 +9,7 @@ from twoloop.records import Checkpoint, Event
 
 
 def event_to_json(event: Event) -> str:
-    return json.dumps(asdict(event), ensure_ascii=False)
+    return json.dumps(asdict(event))
 
 
 def event_from_json(text: str) -> Event:

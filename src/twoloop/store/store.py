@@ -34,6 +34,9 @@ from twoloop.records import Checkpoint, Event, Lineage, Trajectory, Verdict, now
 from twoloop.store import atif, codec
 from twoloop.store.blobs import Blobs
 
+VERSION = 1  # of the tables below; a record of a later version is refused
+_BUSY_S = 30  # how long a write waits for another process's
+
 _META = MetaData()
 _EVENTS = Table(
     "events",
@@ -92,7 +95,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.blobs = Blobs(root / "blobs")
-        self._engine = create_engine(f"sqlite:///{root / 'record.sqlite'}", connect_args={"timeout": 30})
+        self._engine = create_engine(f"sqlite:///{root / 'record.sqlite'}", connect_args={"timeout": _BUSY_S})
         event.listen(self._engine, "connect", _pragmas)
 
     @classmethod
@@ -101,44 +104,49 @@ class Store:
         try:
             root.mkdir(parents=True, exist_ok=True)
             store = cls(root)
-            with _explained("open the record"):
-                _META.create_all(store._engine)
+            store._make_tables()
         except OSError as problem:
             raise StoreError(
                 f"cannot open the record in {root}: {problem}", fix="Choose a folder that can be written (--workspace)."
             ) from problem
         return store
 
+    def _make_tables(self) -> None:
+        """Opening a record that is up to date writes nothing and waits for nobody."""
+        with _explained("open the record"), self._engine.connect() as connection:
+            found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+        if found > VERSION:
+            raise StoreError(
+                f"the record in {self.root} is of version {found}; this twoloop reads up to {VERSION}",
+                fix="Upgrade twoloop.",
+            )
+        if found < VERSION:
+            with self._write("make the record") as connection:
+                _META.create_all(connection)
+                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+
     # -- events ------------------------------------------------------------------------------------------------------
 
     def add_events(self, events: Sequence[Event]) -> int:
-        """Append; an idem_key that is there already is left alone. Returns how many were new."""
+        """Append all or none; an idem_key that is there already is left alone. Returns how many were new.
+
+        Raises StoreError when an id is there under another idem_key: that would be another event's."""
         with self._write("store feedback") as connection:
-            added = 0
-            for item in events:
-                row = {
-                    "id": item.id,
-                    "idem_key": item.idem_key,
-                    "ts": item.ts,
-                    "kind": item.kind,
-                    "session": item.session,
-                }
-                statement = insert(_EVENTS).values(**row, document=codec.event_to_json(item))
-                added += connection.execute(statement.on_conflict_do_nothing()).rowcount
-        return added
+            return sum(_add_event(connection, item) for item in events)
 
     def events(self, *, sessions: Sequence[str] | None = None, kind: str | None = None) -> list[Event]:
-        """In order of arrival."""
+        """In order of their time stamps."""
         query = select(_EVENTS.c.document).order_by(_EVENTS.c.ts, _EVENTS.c.id)
         if kind is not None:
             query = query.where(_EVENTS.c.kind == kind)
-        found = [codec.event_from_json(text) for text in self._column(query)]
-        wanted = None if sessions is None else set(sessions)
-        return [e for e in found if wanted is None or e.session in wanted]
+        if sessions is not None:
+            query = query.where(_EVENTS.c.session.in_(_listed(sessions)))
+        return [codec.event_from_json(text) for text in self._column(query)]
 
     # -- trajectories ------------------------------------------------------------------------------------------------
 
     def add_trajectories(self, trajectories: Sequence[Trajectory], phase: str) -> None:
+        """Store sessions; one whose id is there already is left as it was recorded first."""
         rows = [
             {
                 "id": t.id,
@@ -167,18 +175,23 @@ class Store:
         return atif.loads(self.blobs.get(blobs[0]).decode()) if blobs else None
 
     def has_session(self, session: str) -> bool:
-        return bool(self._column(select(_TRAJECTORIES.c.id).where(_TRAJECTORIES.c.id == session)))
+        return bool(self.known_sessions([session]))
+
+    def known_sessions(self, sessions: Sequence[str]) -> set[str]:
+        """Those of the given sessions that are in the record."""
+        return set(self._column(select(_TRAJECTORIES.c.id).where(_TRAJECTORIES.c.id.in_(_listed(sessions)))))
 
     # -- checkpoints and verdicts ------------------------------------------------------------------------------------
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A name is given once: a second checkpoint of that name with other weights is refused."""
-        there = self.checkpoint(checkpoint.name)
-        if there is not None and there.weights != checkpoint.weights:
-            raise StoreError(f"checkpoint {checkpoint.name} exists with other weights", fix="Choose another name.")
+        values = {"name": checkpoint.name, "document": codec.checkpoint_to_json(checkpoint)}
+        mine = select(_CHECKPOINTS.c.document).where(_CHECKPOINTS.c.name == checkpoint.name)
         with self._write("store a checkpoint") as connection:
-            values = {"name": checkpoint.name, "document": codec.checkpoint_to_json(checkpoint)}
             connection.execute(insert(_CHECKPOINTS).values(**values).on_conflict_do_nothing())
+            there = codec.checkpoint_from_json(connection.execute(mine).scalar_one())
+            if there.weights != checkpoint.weights:
+                raise StoreError(f"checkpoint {checkpoint.name} exists with other weights", fix="Choose another name.")
 
     def checkpoint(self, name: str) -> Checkpoint | None:
         found = self._column(select(_CHECKPOINTS.c.document).where(_CHECKPOINTS.c.name == name))
@@ -188,7 +201,12 @@ class Store:
         return [codec.checkpoint_from_json(text) for text in self._column(select(_CHECKPOINTS.c.document))]
 
     def set_serving(self, name: str) -> None:
-        """Serve a checkpoint from now on. Setting the one that is served changes nothing."""
+        """Serve a checkpoint from now on. Setting the one that is served changes nothing.
+
+        Raises StoreError when there is no checkpoint of that name."""
+        if self.checkpoint(name) is None:
+            known = ", ".join(one.name for one in self.checkpoints()) or "none yet"
+            raise StoreError(f"there is no checkpoint {name} to serve", fix=f"The checkpoints are: {known}.")
         current = self.serving()
         if current is not None and current.name == name:
             return
@@ -200,6 +218,7 @@ class Store:
         return self.checkpoint(names[0]) if names else None
 
     def add_verdict(self, turn: str, verdict: Verdict) -> None:
+        """A turn has one verdict: the first."""
         values = {"turn": turn, "decision": verdict.decision, "document": json.dumps(asdict(verdict))}
         with self._write("store a verdict") as connection:
             connection.execute(insert(_VERDICTS).values(**values).on_conflict_do_nothing())
@@ -233,15 +252,41 @@ class Store:
 
     @contextmanager
     def _write(self, what: str) -> Iterator[Connection]:
+        """One transaction. It takes the writer's lock at once: a lock wanted only midway could not be waited for."""
         with _explained(what), self._engine.begin() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
+
+
+def _add_event(connection: Connection, item: Event) -> int:
+    row = {"id": item.id, "idem_key": item.idem_key, "ts": item.ts, "kind": item.kind, "session": item.session}
+    statement = insert(_EVENTS).values(**row, document=codec.event_to_json(item)).on_conflict_do_nothing()
+    added = int(connection.execute(statement).rowcount)
+    same = select(_EVENTS.c.id).where(_EVENTS.c.idem_key == item.idem_key)
+    if not added and connection.execute(same).first() is None:
+        raise StoreError(f"event {item.id} is another event's id", fix="Give every event an id of its own.")
+    return added
+
+
+def _listed(names: Sequence[str]) -> Any:
+    """Names as a subquery, so that their number is not bound by SQLite's limit on parameters."""
+    return select(func.json_each(json.dumps(list(names))).table_valued("value").c.value)
 
 
 def _pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+_FIXES = {  # what SQLite says -> what to do about it
+    "full": "Free some disk space and run the same command again.",
+    "locked": f"Another process has been writing for over {_BUSY_S} s; let it end and run the same command again.",
+    "readonly": "Make the workspace folder writable, or name another (--workspace).",
+    "malformed": "Restore record.sqlite from a copy; the damaged file was left as it is.",
+    "not a database": "Something else stands where record.sqlite should; move it away, or name another --workspace.",
+}
 
 
 @contextmanager
@@ -250,5 +295,7 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except SQLAlchemyError as problem:
         reason = str(getattr(problem, "orig", problem))
-        fix = "Free some disk space." if "full" in reason else "Check that the workspace folder is whole and writable."
+        fix = next((fix for said, fix in _FIXES.items() if said in reason), "Check that the workspace folder is whole.")
         raise StoreError(f"could not {what}: {reason}", fix=fix) from problem
+    except UnicodeEncodeError as problem:
+        raise StoreError(f"could not {what}: the text is not valid Unicode", fix="Give it as UTF-8.") from problem
