@@ -6,6 +6,7 @@ A detector reads one trajectory and returns (turn, quote) findings. To add one, 
 from __future__ import annotations
 
 import ast
+import posixpath
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,14 +27,17 @@ Detector = Callable[[Trajectory, Harness], Iterator[Finding]]
 
 
 def detect(trajectory: Trajectory, harness: Harness) -> list[Event]:
-    """All reports of one session. A session that the infrastructure lost has none: it says nothing of the model."""
+    """All reports of one session, at most one of a kind on a turn and one on the session as a whole.
+
+    A session that the infrastructure lost has none: it says nothing of the model."""
     if trajectory.reward.status == "missing":
         return []
-    return [
-        _event(trajectory, kind, finding)
-        for kind, detector in DETECTORS.items()
-        for finding in detector(trajectory, harness)
-    ]
+    found: dict[str, Event] = {}
+    for kind, detector in DETECTORS.items():
+        for finding in detector(trajectory, harness):
+            event = _event(trajectory, kind, finding)
+            found.setdefault(event.idem_key, event)
+    return list(found.values())
 
 
 def _event(trajectory: Trajectory, kind: str, finding: Finding) -> Event:
@@ -61,16 +65,17 @@ def _failed_calls(kind: str) -> Detector:
     return detector
 
 
-def syntax_error(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
-    """The session ended with a Python file that does not parse."""
+def syntax_error(trajectory: Trajectory, harness: Harness) -> Iterator[Finding]:
+    """The session ended with a Python file that does not parse; on the turn that last wrote that file."""
+    edits = _edits(trajectory, harness)
     for path, text in sorted(trajectory.changed.items()):
         if path.endswith(".py"):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     ast.parse(text)
-            except (SyntaxError, ValueError, RecursionError) as problem:
-                yield Finding(None, f"{path}: {problem}")
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+                yield Finding(max((i for i, edited in edits if edited == path), default=None), f"{path}: {problem}")
 
 
 def no_edit(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
@@ -81,10 +86,11 @@ def no_edit(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
 
 def tests_never_run(trajectory: Trajectory, harness: Harness) -> Iterator[Finding]:
     """A file was changed and no test was run after the last change."""
-    actions = _actions(trajectory, harness)
-    edits = [i for i, a in enumerate(actions) if a in ("write_file", "replace_in_file")]
-    if edits and "run_tests" not in actions[edits[-1] :]:
-        yield Finding(edits[-1], trajectory.turns[edits[-1]].text)
+    edits, actions = _edits(trajectory, harness), _actions(trajectory, harness)
+    if edits:
+        last = edits[-1][0]
+        if "run_tests" not in actions[last:]:
+            yield Finding(last, trajectory.turns[last].text)
 
 
 def gave_up(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
@@ -94,10 +100,20 @@ def gave_up(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
 
 
 def repeated_itself(trajectory: Trajectory, _harness: Harness) -> Iterator[Finding]:
-    """The same message as the one before, although that one had failed."""
+    """The same message as the one before, although that one had failed or brings the same answer again."""
     for i, (before, turn) in enumerate(zip(trajectory.turns, trajectory.turns[1:], strict=False)):
-        if before.error is not None and turn.text == before.text:
+        if turn.text == before.text and (before.error is not None or turn.observation == before.observation):
             yield Finding(i + 1, turn.text)
+
+
+def _edits(trajectory: Trajectory, harness: Harness) -> list[tuple[int, str]]:
+    """(turn, path) of each edit that worked."""
+    turns = enumerate(zip(trajectory.turns, _actions(trajectory, harness), strict=True))
+    return [
+        (i, posixpath.normpath(turn.call.arguments.get("path", "")))
+        for i, (turn, action) in turns
+        if turn.call is not None and action in ("write_file", "replace_in_file")
+    ]
 
 
 def _actions(trajectory: Trajectory, harness: Harness) -> list[str]:

@@ -12,81 +12,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    func,
-    select,
-)
+from sqlalchemy import Connection, create_engine, event, func, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import SQLAlchemyError
 
 from twoloop.errors import StoreError
 from twoloop.records import Checkpoint, Event, Lineage, Trajectory, Verdict, now
-from twoloop.store import atif, codec
+from twoloop.store import atif, codec, tables
 from twoloop.store.blobs import Blobs
 
-VERSION = 1  # of the tables below; a record of a later version is refused
 _BUSY_S = 30  # how long a write waits for another process's
-
-_META = MetaData()
-_EVENTS = Table(
-    "events",
-    _META,
-    Column("id", String, primary_key=True),
-    Column("idem_key", String, unique=True, nullable=False),
-    Column("ts", String, nullable=False),
-    Column("kind", String, nullable=False, index=True),
-    Column("session", String, nullable=False, index=True),
-    Column("document", Text, nullable=False),
-)
-_TRAJECTORIES = Table(
-    "trajectories",
-    _META,
-    Column("id", String, primary_key=True),
-    Column("phase", String, nullable=False, index=True),  # e.g. "TURN/dogfood"
-    Column("task", String, nullable=False),
-    Column("cluster", String, nullable=False),
-    Column("checkpoint", String, nullable=False),
-    Column("reward_status", String, nullable=False),
-    Column("reward", Float),
-    Column("blob", String, nullable=False),
-)
-_CHECKPOINTS = Table(
-    "checkpoints",
-    _META,
-    Column("name", String, primary_key=True),
-    Column("document", Text, nullable=False),
-)
-_SERVING = Table(
-    "serving",
-    _META,
-    Column("number", Integer, primary_key=True),
-    Column("name", String, nullable=False),
-    Column("ts", String, nullable=False),
-)
-_VERDICTS = Table(
-    "verdicts",
-    _META,
-    Column("turn", String, primary_key=True),
-    Column("decision", String, nullable=False),
-    Column("document", Text, nullable=False),
-)
-_LINEAGE = Table(
-    "lineage",
-    _META,
-    Column("source", String, primary_key=True),
-    Column("destination", String, primary_key=True),
-    Column("relation", String, primary_key=True),
-)
 
 
 class Store:
@@ -115,15 +50,15 @@ class Store:
         """Opening a record that is up to date writes nothing and waits for nobody."""
         with _explained("open the record"), self._engine.connect() as connection:
             found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-        if found > VERSION:
+        if found > tables.VERSION:
             raise StoreError(
-                f"the record in {self.root} is of version {found}; this twoloop reads up to {VERSION}",
+                f"the record in {self.root} is of version {found}; this twoloop reads up to {tables.VERSION}",
                 fix="Upgrade twoloop.",
             )
-        if found < VERSION:
+        if found < tables.VERSION:
             with self._write("make the record") as connection:
-                _META.create_all(connection)
-                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+                tables.META.create_all(connection)
+                connection.exec_driver_sql(f"PRAGMA user_version = {tables.VERSION}")
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -136,11 +71,11 @@ class Store:
 
     def events(self, *, sessions: Sequence[str] | None = None, kind: str | None = None) -> list[Event]:
         """In order of their time stamps."""
-        query = select(_EVENTS.c.document).order_by(_EVENTS.c.ts, _EVENTS.c.id)
+        query = select(tables.EVENTS.c.document).order_by(tables.EVENTS.c.ts, tables.EVENTS.c.id)
         if kind is not None:
-            query = query.where(_EVENTS.c.kind == kind)
+            query = query.where(tables.EVENTS.c.kind == kind)
         if sessions is not None:
-            query = query.where(_EVENTS.c.session.in_(_listed(sessions)))
+            query = query.where(tables.EVENTS.c.session.in_(_listed(sessions)))
         return [codec.event_from_json(text) for text in self._column(query)]
 
     # -- trajectories ------------------------------------------------------------------------------------------------
@@ -162,16 +97,18 @@ class Store:
         ]
         with self._write("store sessions") as connection:
             for row in rows:
-                connection.execute(insert(_TRAJECTORIES).values(**row).on_conflict_do_nothing())
+                connection.execute(insert(tables.TRAJECTORIES).values(**row).on_conflict_do_nothing())
 
     def trajectories(self, phase: str) -> list[Trajectory]:
         blobs = self._column(
-            select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.phase == phase).order_by(_TRAJECTORIES.c.id)
+            select(tables.TRAJECTORIES.c.blob)
+            .where(tables.TRAJECTORIES.c.phase == phase)
+            .order_by(tables.TRAJECTORIES.c.id)
         )
         return [atif.loads(self.blobs.get(blob).decode()) for blob in blobs]
 
     def trajectory(self, session: str) -> Trajectory | None:
-        blobs = self._column(select(_TRAJECTORIES.c.blob).where(_TRAJECTORIES.c.id == session))
+        blobs = self._column(select(tables.TRAJECTORIES.c.blob).where(tables.TRAJECTORIES.c.id == session))
         return atif.loads(self.blobs.get(blobs[0]).decode()) if blobs else None
 
     def has_session(self, session: str) -> bool:
@@ -179,26 +116,28 @@ class Store:
 
     def known_sessions(self, sessions: Sequence[str]) -> set[str]:
         """Those of the given sessions that are in the record."""
-        return set(self._column(select(_TRAJECTORIES.c.id).where(_TRAJECTORIES.c.id.in_(_listed(sessions)))))
+        return set(
+            self._column(select(tables.TRAJECTORIES.c.id).where(tables.TRAJECTORIES.c.id.in_(_listed(sessions))))
+        )
 
     # -- checkpoints and verdicts ------------------------------------------------------------------------------------
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A name is given once: a second checkpoint of that name with other weights is refused."""
         values = {"name": checkpoint.name, "document": codec.checkpoint_to_json(checkpoint)}
-        mine = select(_CHECKPOINTS.c.document).where(_CHECKPOINTS.c.name == checkpoint.name)
+        mine = select(tables.CHECKPOINTS.c.document).where(tables.CHECKPOINTS.c.name == checkpoint.name)
         with self._write("store a checkpoint") as connection:
-            connection.execute(insert(_CHECKPOINTS).values(**values).on_conflict_do_nothing())
+            connection.execute(insert(tables.CHECKPOINTS).values(**values).on_conflict_do_nothing())
             there = codec.checkpoint_from_json(connection.execute(mine).scalar_one())
             if there.weights != checkpoint.weights:
                 raise StoreError(f"checkpoint {checkpoint.name} exists with other weights", fix="Choose another name.")
 
     def checkpoint(self, name: str) -> Checkpoint | None:
-        found = self._column(select(_CHECKPOINTS.c.document).where(_CHECKPOINTS.c.name == name))
+        found = self._column(select(tables.CHECKPOINTS.c.document).where(tables.CHECKPOINTS.c.name == name))
         return codec.checkpoint_from_json(found[0]) if found else None
 
     def checkpoints(self) -> list[Checkpoint]:
-        return [codec.checkpoint_from_json(text) for text in self._column(select(_CHECKPOINTS.c.document))]
+        return [codec.checkpoint_from_json(text) for text in self._column(select(tables.CHECKPOINTS.c.document))]
 
     def set_serving(self, name: str) -> None:
         """Serve a checkpoint from now on. Setting the one that is served changes nothing.
@@ -211,20 +150,20 @@ class Store:
         if current is not None and current.name == name:
             return
         with self._write("change the serving checkpoint") as connection:
-            connection.execute(insert(_SERVING).values(name=name, ts=now()))
+            connection.execute(insert(tables.SERVING).values(name=name, ts=now()))
 
     def serving(self) -> Checkpoint | None:
-        names = self._column(select(_SERVING.c.name).order_by(_SERVING.c.number.desc()).limit(1))
+        names = self._column(select(tables.SERVING.c.name).order_by(tables.SERVING.c.number.desc()).limit(1))
         return self.checkpoint(names[0]) if names else None
 
     def add_verdict(self, turn: str, verdict: Verdict) -> None:
         """A turn has one verdict: the first."""
         values = {"turn": turn, "decision": verdict.decision, "document": json.dumps(asdict(verdict))}
         with self._write("store a verdict") as connection:
-            connection.execute(insert(_VERDICTS).values(**values).on_conflict_do_nothing())
+            connection.execute(insert(tables.VERDICTS).values(**values).on_conflict_do_nothing())
 
     def verdict(self, turn: str) -> dict[str, Any] | None:
-        found = self._column(select(_VERDICTS.c.document).where(_VERDICTS.c.turn == turn))
+        found = self._column(select(tables.VERDICTS.c.document).where(tables.VERDICTS.c.turn == turn))
         return json.loads(found[0]) if found else None
 
     # -- lineage -----------------------------------------------------------------------------------------------------
@@ -232,17 +171,21 @@ class Store:
     def add_lineage(self, rows: Sequence[Lineage]) -> None:
         with self._write("store lineage") as connection:
             for row in rows:
-                connection.execute(insert(_LINEAGE).values(**asdict(row)).on_conflict_do_nothing())
+                connection.execute(insert(tables.LINEAGE).values(**asdict(row)).on_conflict_do_nothing())
 
     def parents(self, noun: str) -> list[Lineage]:
-        query = select(_LINEAGE).where(_LINEAGE.c.destination == noun).order_by(_LINEAGE.c.relation, _LINEAGE.c.source)
+        query = (
+            select(tables.LINEAGE)
+            .where(tables.LINEAGE.c.destination == noun)
+            .order_by(tables.LINEAGE.c.relation, tables.LINEAGE.c.source)
+        )
         with _explained("read lineage"), self._engine.connect() as connection:
             return [Lineage(**row._mapping) for row in connection.execute(query)]
 
     def count(self, what: str) -> int:
         """Rows of a table, by its name."""
         with _explained("count"), self._engine.connect() as connection:
-            return int(connection.execute(select(func.count()).select_from(_META.tables[what])).scalar_one())
+            return int(connection.execute(select(func.count()).select_from(tables.META.tables[what])).scalar_one())
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -260,9 +203,9 @@ class Store:
 
 def _add_event(connection: Connection, item: Event) -> int:
     row = {"id": item.id, "idem_key": item.idem_key, "ts": item.ts, "kind": item.kind, "session": item.session}
-    statement = insert(_EVENTS).values(**row, document=codec.event_to_json(item)).on_conflict_do_nothing()
+    statement = insert(tables.EVENTS).values(**row, document=codec.event_to_json(item)).on_conflict_do_nothing()
     added = int(connection.execute(statement).rowcount)
-    same = select(_EVENTS.c.id).where(_EVENTS.c.idem_key == item.idem_key)
+    same = select(tables.EVENTS.c.id).where(tables.EVENTS.c.idem_key == item.idem_key)
     if not added and connection.execute(same).first() is None:
         raise StoreError(f"event {item.id} is another event's id", fix="Give every event an id of its own.")
     return added
