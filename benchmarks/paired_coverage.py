@@ -221,8 +221,8 @@ Coverage (mean width) by setting and number of modules; the last column is how o
 
 What this says: where successes are rare the usual intervals, bootstraps among them, miss far more often than one time
 in twenty, since a small sample of modules has mostly not met the ones that differ. Ours holds about its level in every
-cell, is conservative in most of the rare ones, and little wider elsewhere. What it does not say: with six or eight modules a rise from 0 to 10 % can seldom be told from nothing
-by any honest interval (last column).
+cell, is conservative in most of the rare ones, and little wider elsewhere. What it does not say: with six or eight
+modules a rise from 0 to 10 % can seldom be told from nothing by any honest interval (last column).
 """
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
@@ -22,12 +22,14 @@ def flat(grid: list[list[float]]) -> tuple[list[float], list[str]]:
     return [v for row in grid for v in row], [f"c{i}" for i, row in enumerate(grid) for _ in row]
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=30, unique_by=lambda v: round(v, 6)))
 def test_one_value_a_cluster_gives_the_textbook_t_interval(x: list[float]) -> None:
     found = clustered_mean(x, [str(i) for i in range(len(x))], (-100, 100))
     assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x)))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(grids)
 def test_the_variance_and_its_degrees_are_cr2s_by_matrix_algebra(grid: list[list[float]]) -> None:
     """V = Σ_g X_g' A_g e_g e_g' A_g X_g / N² and df = (tr Ω)²/tr Ω², written out with projection matrices."""
@@ -52,6 +54,7 @@ def test_the_variance_and_its_degrees_are_cr2s_by_matrix_algebra(grid: list[list
     assert found.mean - found.low == pytest.approx(max(textbook, floor), abs=1e-7)
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(values, st.randoms())
 def test_order_does_not_matter(x: list[float], random: object) -> None:
     names = [f"c{i % 4}" for i in range(len(x))]
@@ -82,6 +85,7 @@ def test_clusters_that_agree_although_their_tasks_do_not_claim_no_certainty() ->
     assert (found.low, found.high) == pytest.approx((0.5 - (1 - 0.05 ** (1 / 6)), 0.5 + (1 - 0.05 ** (1 / 6))))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(4, 20))
 def test_one_small_exception_takes_little_of_a_clean_sweeps_doubt(clusters: int) -> None:
     sweep = clustered_mean([0.0] * clusters, [str(i) for i in range(clusters)])
@@ -89,6 +93,7 @@ def test_one_small_exception_takes_little_of_a_clean_sweeps_doubt(clusters: int)
     assert 0.3 * sweep.high < nearly.high < sweep.high + 0.01
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(grids)
 def test_names_of_clusters_do_not_matter_and_the_sign_mirrors(grid: list[list[float]]) -> None:
     x, names = flat(grid)
@@ -121,6 +126,7 @@ lossy = st.dictionaries(
 )
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(lossy, lossy)
 def test_what_lost_rollouts_could_have_made_of_it_is_what_trying_every_way_gives(
     base: dict[str, list[float | None]], candidate: dict[str, list[float | None]]
@@ -162,6 +168,7 @@ def test_sessions_become_values_by_task_and_lost_ones_are_no_zero() -> None:
     assert by_task(sessions, "unknown_tool") == {"a": [1.0, 0.0]}
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(1, 8), st.data())
 def test_pass_at_k_is_the_share_of_draws_with_a_success(n: int, data: st.DataObject) -> None:
     successes, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
@@ -171,6 +178,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_success(n: int, data: st.DataObj
         pass_at_k(successes, n, n + 1)
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.integers(0, 9), st.integers(0, 9))
 def test_solve_rate_is_laplaces_rule(successes: int, failures: int) -> None:
     rate = SolveRate(successes, successes + failures)

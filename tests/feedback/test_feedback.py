@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoloop.agent.products import product
@@ -83,6 +83,7 @@ def test_a_repeated_call_is_reported_when_it_failed_or_brought_nothing_new() -> 
     assert not any(kind == "repeated_itself" for kind, _ in kinds(news) + kinds(apart))
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(
     st.lists(
         st.builds(

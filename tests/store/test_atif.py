@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atif as oracle
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twoloop.records import ToolCall, Trajectory, Turn, missing, scored, tampered
@@ -54,11 +54,13 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     )
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(trajectories())
 def test_a_session_comes_back_exactly(trajectory: Trajectory) -> None:
     assert atif.loads(atif.dumps(trajectory)) == trajectory
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(trajectories())
 def test_the_formats_own_models_accept_the_document_and_find_every_sampled_token(trajectory: Trajectory) -> None:
     document = oracle.Trajectory.model_validate(atif.to_document(trajectory))
