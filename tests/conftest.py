@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 from twoloop.models.chat import ChatMLRenderer
 from twoloop.models.hub import load_model, load_tokenizer
 from twoloop.models.tiny import write_tiny
+
+settings.register_profile("shared", deadline=None)  # a shared machine is slow now and then
+settings.load_profile("shared")
 
 
 @pytest.fixture(autouse=True)

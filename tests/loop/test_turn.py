@@ -115,7 +115,7 @@ def test_a_turn_ends_in_a_verdict_with_its_evidence(straight: list[str], prepare
     assert (workspace.turns / name / "report.html").stat().st_size > 5_000
     story = "\n".join(why(workspace.store, f"{name}-candidate"))
     assert "trained from checkpoint:seed" in story
-    assert "evidence of report:" in story
+    assert "evidence of event:" in story
     assert "practised on task:" in story
 
 

@@ -31,8 +31,8 @@ def _lineage(turn: str, store: Store, verdict: Verdict, areas: Sequence[Area]) -
     sessions = {s.id for s in store.trajectories(f"{turn}/dogfood")}
     for event in store.events(sessions=sorted(sessions)):
         if event.kind == verdict.area or event.source in ("USER", "HUMAN"):
-            yield Lineage(f"report:{event.idem_key}", area, "evidence of")
-            yield Lineage(f"session:{event.session}", f"report:{event.idem_key}", "reported on")
+            yield Lineage(f"event:{event.id}", area, "evidence of")
+            yield Lineage(f"session:{event.session}", f"event:{event.id}", "reported on")
     for task in sorted({s.task_id for s in store.trajectories(f"{turn}/climb")}):
         yield Lineage(f"task:{task}", candidate, "practised on")
 
