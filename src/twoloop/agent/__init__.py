@@ -1,1 +1,1 @@
-"""TODO(room)."""
+"""The harness: the turn loop, its tools and call format, and the products whose agents are run with it."""

@@ -1,1 +1,1 @@
-"""TODO(room)."""
+"""Objectives, the trainer, turn-local hints, the RL climb and the seed checkpoint."""
